@@ -136,7 +136,9 @@ def test_a_rank_that_did_not_run_while_all_others_reduce_gradients_is_named() ->
     killed_late = Ended(rank=1, at=90.0, code=-9, by="hangdoctor run", stayed_s=30.0)
     assert causes(ended(*ranks, stopped, more=[silent, killed_late])) == [("stopped", [1])]
     elsewhere = [still(0, LOAD), still(2, BACKWARD), still(3, BACKWARD)]
-    assert ended(*elsewhere, stopped, more=[silent]).causes == []
+    found = ended(*elsewhere, stopped, more=[silent])
+    assert causes(found) == [("not_entered", [1])] and found.causes[0].confidence == 0.6
+    assert ended(*elsewhere[:2], still(3, LOAD), stopped, more=[silent]).causes == []
 
 
 def result_of_jax(rank: int, line: int) -> RankCapture:

@@ -354,12 +354,13 @@ class Diverged(Struct, frozen=True):
 class Ring(Struct, frozen=True):
     """Ranks that wait for one another; `mine` and `theirs`: where the calls of the named ranks part,
     while the others of the ring agree. `sides`: what each of two ranks is in,
-    of which one waits in a transfer with the other.
+    of which one waits in a transfer with the other. `each`: of crossing groups, who is in which call.
     """
 
     mine: Op | None = None
     theirs: Op | None = None
     sides: tuple[tuple[int, Op], ...] = ()
+    each: tuple[tuple[tuple[int, ...], Op], ...] = ()
     whole: bool = False  # the records of all named ranks go back to their first call
 
 

@@ -54,6 +54,8 @@ from .outside import cut_off, from_outside
 from .own_word import by_own_word
 from .printed_otherwise import (
     add_last_line,
+    alike_instead,
+    all_gave_up,
     alone_in_print,
     gone_by_its_print,
     got_going,
@@ -165,7 +167,7 @@ def _alone(draft: Draft, scene: Scene, found: First) -> First:
 def _status_of(finding: Finding) -> Status:
     failed = finding.kind in _FAILED or isinstance(finding.story, FailedFirst | FailedInWords)
     failed |= isinstance(finding.story, OtherCall) and finding.story.raised
-    failed |= isinstance(finding.story, PrintedOtherwise) and finding.kind == "mismatch"
+    failed |= isinstance(finding.story, PrintedOtherwise) and finding.kind in ("mismatch", "error")
     failed |= isinstance(finding.story, LinkBroken) and finding.kind == "in_communication"
     if failed and not isinstance(finding.story, StillIn):
         return "failed"
@@ -307,7 +309,8 @@ def decide(scene: Scene) -> First | None:
     if table is not None:
         return table
     if first is not None and first.named:
-        return told_apart(scene, first) or of_no_rank(scene, first)
+        instead = told_apart(scene, first) or alike_instead(scene, first)
+        return instead or of_no_rank(scene, first)
     named = _named(scene)
     if first is None or (named is not None and named.finding.ranks):
         joined = of_the_only_one(scene, first, named) if first and named else None
@@ -344,6 +347,7 @@ def _named(scene: Scene) -> First | None:
         by_own_word,
         alone_in_print,
         gone_by_its_print,
+        all_gave_up,
         counters.everyone_waits,
         mesh,
     ):

@@ -159,7 +159,7 @@ def _sides(finding: Finding) -> LogRemaining:
             on=story.sides,
             source="boxes",
         )
-    each = story.sides if isinstance(story, InOther) else ()
+    each = story.each if isinstance(story, Ring) else ()
     return LogRemaining(Undecided.RING, ranks, waited=each, source="boxes")
 
 

@@ -19,6 +19,7 @@ from ..draft import Draft
 from ..findings import Clue, Finding, RaisedAtTheEnd, Waiters
 from ..findings.log_stories import DidNotEnd, HeartbeatStopped, StoppedRunning
 from ..recorders import records_of
+from ..view import RankView
 from .called_apart import missing_beside
 from .candidate import First
 from .scene import Scene, ranks_named
@@ -175,6 +176,8 @@ def did_not_run(case: Case, draft: Draft, scene: Scene) -> First | None:
         outside = waited_in is None and not any(f.inside for f in still)
         if outside and not set(ranks) <= set(ranks_named(stayed)):
             _tell_outside(case, finding, still)
+        if outside and any(_elsewhere(case, rank) for rank in ranks):
+            finding.confidence = sure(Ground.LOG_NO_BEAT_ALONE)
     return First(finding, [*(still or stayed)], True)
 
 
@@ -188,9 +191,19 @@ def _was_awaited(case: Case, silent: NoBeat) -> bool:
 
 
 def _all_others_wait(case: Case, rank: int) -> bool:
-    """Whether the place of every other rank is in a wait for others, which no record shows."""
-    others = {v.rank for v in case.alive} - {rank}
-    return bool(others) and others <= {v.rank for v in case.waiting}
+    """Whether the place of every other rank is in a wait for others, which no record shows; or elsewhere
+    at a stand, of a few beside those that wait: they are waited for as well.
+    """
+    others = [v for v in case.alive if v.rank != rank]
+    elsewhere = _elsewhere(case, rank)
+    few = 2 * len(elsewhere) < len(others)
+    return bool(others) and few and all(v.motion == "still" for v in elsewhere)
+
+
+def _elsewhere(case: Case, rank: int) -> list[RankView]:
+    """The others that are in no wait for others."""
+    waiting = {v.rank for v in case.waiting}
+    return [v for v in case.alive if v.rank != rank and v.rank not in waiting]
 
 
 def _tell_since(finding: Finding, waited_in: Finding | None, seconds: float) -> None:

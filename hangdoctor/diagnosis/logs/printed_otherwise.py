@@ -94,6 +94,35 @@ def gone_by_its_print(scene: Scene) -> First | None:
     return First(finding, [line], True)
 
 
+def all_gave_up(scene: Scene) -> First | None:
+    """All ranks, where the last line of each is the same and says that it leaves, and one ended with an error code: a
+    check that all make found what none of them alone may have brought.
+    """
+    if scene.first_wait < len(scene.facts) or not any(f.code > 0 for f in scene.of(Ended)):
+        return None
+    lines = [line for line in scene.printed if not line.lead]
+    if not _are_alike(scene, lines) or not _LEAVES.search(lines[0].says):
+        return None
+    ranks = sorted({line.rank for line in lines})
+    finding = Finding(
+        kind="error",
+        ranks=ranks,
+        story=PrintedOtherwise("all", lines[0].says, _at(scene, lines[0]), ""),
+        confidence=sure(Ground.LOG_PRINTED),
+        nodes=scene.nodes(ranks),
+    )
+    return First(finding, [lines[0]], True)
+
+
+def alike_instead(scene: Scene, found: First) -> First | None:
+    """All ranks instead of one that ended by an error code and without a word, where all gave up alike."""
+    story = found.finding.story
+    exited = isinstance(story, LoggedDeath) and not (story.said or story.after)
+    if not exited or (isinstance(story, LoggedDeath) and (story.end.code or 0) <= 0):
+        return None
+    return all_gave_up(scene)
+
+
 def of_no_rank(scene: Scene, found: First) -> First:
     """What was found of ranks that do not show, with the rank whose lines show it."""
     finding = found.finding
@@ -137,15 +166,14 @@ def got_going(scene: Scene) -> bool:
 def all_said_the_end(scene: Scene) -> bool:
     """Whether the last line of every rank is one that says so, and the same on all."""
     lines = [line for line in scene.printed if not line.lead]
-    if any(line.again for line in lines):
-        return False  # it says so of each step
-    last = {line.rank: _DIGITS.sub("#", line.says) for line in lines}
-    alike = len(set(last.values())) == 1 and len(last) > 1 and -1 not in last
-    return (
-        alike
-        and set(last) >= set(scene.everyone)
-        and _SAYS_END.search(next(iter(last.values()))) is not None
-    )
+    return _are_alike(scene, lines) and _SAYS_END.search(lines[0].says) is not None
+
+
+def _are_alike(scene: Scene, lines: list[OwnLine]) -> bool:
+    """Whether these are one line of all ranks, but for its numbers, that none printed before."""
+    shapes = {line.rank: _DIGITS.sub("#", line.says) for line in lines}
+    alone = len(shapes) < 2 or -1 in shapes or any(line.again for line in lines)
+    return not alone and len(set(shapes.values())) == 1 and set(shapes) >= set(scene.everyone)
 
 
 def _leads(scene: Scene) -> list[OwnLine]:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from collections import Counter, deque
 
+from msgspec import structs
+
 from ...model.diagnosis import Where
 from ..confidence import Ground, sure
-from ..findings import Apart, Finding, InOther, Ring
+from ..findings import Finding, Op, Ring
 from .apart_in_group import parted_members
 from .blame import blame
 from .changed_rounds import other_round
@@ -20,6 +22,8 @@ from .scene import Scene
 from .stage_links import awaited_by_more, between_two, one_too_many, stopped_passing_on
 from .unanswered import transfers_apart
 from .waits import WaitGraph
+
+Sides = tuple[tuple[tuple[int, ...], Op], ...]
 
 _SHOWN = 8  # waits of a ring
 _STARTS = 16  # ranks from which a shortest ring is looked for
@@ -55,31 +59,39 @@ def _even_sides(
     """A ring in which as many ranks are in one collective as in another one of crossing groups, and the
     histories blame all of one side: seen from it, the other side made the two calls in another order.
     """
-    sides: dict[object, list[int]] = {}
-    for rank in ranks:
-        active = scene.frontier(rank).active
-        if len(active) != 1 or active[0].op in P2P_NAMES:
-            return None
-        sides.setdefault((active[0].op, scene.groups.role(active[0].group)), []).append(rank)
-    if len(sides) != 2 or sorted(blamed) not in [sorted(side) for side in sides.values()]:
-        return None
-    one, other = sides.values()
-    if len(one) != len(other) or len(one) < 2:
+    sides = _sides(scene, ranks)
+    if not _cross(sides) or sorted(blamed) not in [sorted(side) for side, _ in sides]:
         return None
     if len({scene.frontier(rank).active[0].group for rank in ranks}) < len(ranks):
         return None  # of a call that several have come to, the others are late
-    calls = {rank: op_of(scene, scene.frontier(rank).active[0], rank) for rank in ranks}
-    cycle = shortest_cycle(graph, ranks)
-    everyone = sorted(ranks)
-    in_each = tuple((tuple(sorted(side)), calls[min(side)]) for side in sorted((one, other)))
+    cycle, everyone = shortest_cycle(graph, ranks), sorted(ranks)
     return Finding(
         kind="order",
         ranks=everyone,
-        story=InOther(Apart.RING, in_each[0][1], sides=in_each),
+        story=Ring(each=sides, whole=True),
         confidence=sure(Ground.RING_BY_RECORDS),
         nodes=nodes_of(scene, everyone),
         where=where_of(scene, cycle[0].instance, None, everyone) if cycle else Where(),
         clues=[link_clue(scene, link) for link in cycle[:_SHOWN]],
+    )
+
+
+def _cross(sides: Sides) -> bool:
+    """Whether as many ranks are in one collective as in another, several in each."""
+    return len(sides) == 2 and len(sides[0][0]) == len(sides[1][0]) > 1
+
+
+def _sides(scene: Scene, ranks: list[int]) -> Sides:
+    """Who is in which collective, by its kind of group; () where one is in none, or in several."""
+    sides: dict[object, list[int]] = {}
+    for rank in sorted(ranks):
+        active = scene.frontier(rank).active
+        if len(active) != 1 or active[0].op in P2P_NAMES:
+            return ()
+        sides.setdefault((active[0].op, scene.groups.role(active[0].group)), []).append(rank)
+    return tuple(
+        (tuple(side), op_of(scene, scene.frontier(side[0]).active[0], side[0]))
+        for side in sides.values()
     )
 
 
@@ -163,6 +175,8 @@ def _undecided(scene: Scene, cycle: list[Link]) -> Finding:
             op_of(scene, first.mine, first.rank), op_of(scene, first.theirs, first.reference)
         )
     transfers = [link for link in cycle if link.instance.key.transfer is not None]
+    if not parted and not transfers and _cross(each := _sides(scene, ring)):
+        story = structs.replace(story, each=each)
     unmatched = len(transfers) == len(cycle) or (transfers and story.sides)
     return Finding(
         kind="p2p_unmatched" if unmatched else "order",

@@ -92,6 +92,8 @@ _LINE = 70  # characters
 def _(story: PrintedOtherwise, finding: Finding) -> str:
     who = terms.who(finding.ranks, finding.homes, finding.nodes)
     mine, usual = terms.cut(story.mine, _LINE), terms.cut(story.usual, _LINE)
+    if story.lead == "all":
+        return f"{who} all gave up, as each printed last: '{mine}' ({story.at})"
     if story.lead == "left out":
         return f"{who} alone said that it left something out: '{mine}' ({story.at}): most likely a call, too"
     if story.lead == "value":
@@ -103,6 +105,8 @@ def _(story: PrintedOtherwise, finding: Finding) -> str:
 
 @by_story.register
 def _(story: PrintedOtherwise, finding: Finding) -> str:
+    if story.lead == "all":
+        return "It is a check of the program's own: the lines above it say what it found, and whose part was the first."
     return "See what that rank called behind that line, and the others not: hangdoctor dump while it hangs, or hangdoctor run, shows the call."
 
 

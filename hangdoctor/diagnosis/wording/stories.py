@@ -331,6 +331,8 @@ def _(story: f.Ring, finding: Finding) -> str:
         return f"{subject(finding)} made different calls, {calls}; the records do not show which is wrong"
     if story.sides:
         return differences.both_sides(story, finding)
+    if story.each:
+        return f"{subject(finding)} wait for one another: {terms.in_operations(story.each)}"
     return f"{subject(finding)} wait for one another in a ring; the records do not show which made a wrong call"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 from msgspec import Struct
 
 from ...model.log_facts import KnownError, Progress, PythonError
@@ -14,7 +16,8 @@ _MOST = 1000  # errors that may yet turn out to be survived
 _ON = 2  # iterations after an error, before the job is said to have gone on
 _EVERYONE = -1
 _HABIT = 4  # times that an error was caught before
-_BETWEEN = 8  # lines between two of them: several ranks say one thing at once
+_BETWEEN = 8  # lines between two of them
+_LONG = 100  # lines between the first and the last
 Way = tuple[int, int]  # of counting: which pattern, and up to what; only the same are compared
 
 
@@ -35,6 +38,12 @@ def _who(rank: int, local: int) -> int:
     if rank >= 0:
         return rank
     return _EVERYONE - 1 - local if local >= 0 else _EVERYONE
+
+
+def _is_habit(lines: list[int]) -> bool:
+    """By how many lines had been spoken at each: several ranks say one thing at once, at the end of a job."""
+    apart = sum(later - earlier >= _BETWEEN for earlier, later in pairwise(lines))
+    return apart >= _HABIT or (len(lines) > _HABIT and lines[-1] - lines[0] >= _LONG)
 
 
 def _habit(fact: PythonError | KnownError) -> object:
@@ -93,14 +102,15 @@ class Course:
 
     def fail(self, fact: PythonError | KnownError) -> None:
         """An error that may be the first."""
+        who = _who(fact.rank, fact.local)
         failed = _Failed(
-            fact,
-            dict(self._reached[_EVERYONE]),
-            dict(self._reached.get(fact.rank, {})),
-            self._finished.get(fact.rank, 0),
-            who := _who(fact.rank, fact.local),
-            self._spoken.get(who, 0),
-            self._spoken.get(_EVERYONE, 0),
+            fact=fact,
+            reached=dict(self._reached[_EVERYONE]),
+            of_rank=dict(self._reached.get(fact.rank, {})),
+            finished=self._finished.get(fact.rank, 0),
+            who=who,
+            spoken=self._spoken.get(who, 0),
+            all_spoken=self._spoken.get(_EVERYONE, 0),
         )
         self._errors.append(failed)
         del self._errors[:-_MOST]
@@ -122,17 +132,14 @@ class Course:
 
     def _forgive_habits(self) -> None:
         """Mark the last ones of errors that were caught at one place again and again, with other lines between."""
+        at: dict[object, list[int]] = {}
         own = [failed for failed in self._errors if failed.fact.attempt == self.attempt]
-        often: dict[object, int] = {}
-        before: dict[object, int] = {}
         for failed in own:
-            habit = _habit(failed.fact)
-            apart = failed.all_spoken - before.get(habit, failed.all_spoken) >= _BETWEEN
-            often[habit] = often.get(habit, 0) + apart
-            before[habit] = failed.all_spoken
+            at.setdefault(_habit(failed.fact), []).append(failed.all_spoken)
+        habits = {habit for habit, lines in at.items() if _is_habit(lines)}
         for failed in own:
             fact = failed.fact
-            if fact.role == "cause" and often[_habit(fact)] >= _HABIT and _is_caught(fact):
+            if fact.role == "cause" and _is_caught(fact) and _habit(fact) in habits:
                 fact.survived = True
 
     def _went_on(self, failed: _Failed) -> bool:

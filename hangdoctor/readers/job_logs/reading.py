@@ -13,7 +13,6 @@ from ...errors import BadInput
 from ...model.log_facts import (
     AnyFact,
     Cancelled,
-    Ended,
     JobLogs,
     KnownError,
     LogFile,
@@ -78,7 +77,7 @@ def read(paths: Sequence[Path]) -> tuple[JobLogs, list[Path], list[str]]:
         notes.append(f"the logs tell more than is kept: {facts.left_out} further facts left out")
     asked = [own_lines.Asked(path, _of_name(path)[0]) for path in taken]
     logs = _joined(facts, files, scans, [_origin(p) for p in taken], asked)
-    told = {f.file for f in [*facts.all, *logs.printed]}
+    told = {f.file for f in facts.all}
     return logs, [path for index, path in enumerate(taken) if index not in told], notes
 
 
@@ -181,11 +180,11 @@ def _joined(
 
 
 def _may_hang(facts: Sequence[AnyFact], last: int) -> bool:
-    """Whether ranks waited to a limit or were ended from outside, or nothing shows that any failed in the last
-    attempt.
+    """Whether ranks waited to a limit or were ended from outside, or no error shows that any failed in the
+    last attempt.
     """
     stuck = any(isinstance(f, own_lines.LIMITS | Cancelled | Signalled) for f in facts)
-    failed = any(isinstance(f, PythonError | Ended) and f.attempt == last for f in facts)
+    failed = any(isinstance(f, PythonError) and f.attempt == last for f in facts)
     return stuck or not failed
 
 

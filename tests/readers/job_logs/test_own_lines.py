@@ -172,6 +172,18 @@ def test_all_ranks_say_that_they_are_through(tmp_path: Path) -> None:
     assert diagnosed(tmp_path, each).status != "healthy", "that is said of each step"
 
 
+def test_all_gave_up_alike(tmp_path: Path) -> None:
+    """A check that all ranks make, as of the gradients' norm, is none's alone."""
+    text = steps(range(4), 0, 30)
+    end = "".join(f"[r{rank}] gradient norm inf at step 30, giving up\n" for rank in range(4))
+    table = FAILED.replace("exitcode: 1", "exitcode: 3") + "main.py FAILED\n"
+    verdict = diagnosed(tmp_path, text + end + table)
+    assert verdict.status == "failed" and named(verdict) == [("error", [0, 1, 2, 3])]
+    assert "all gave up, as each printed last: 'gradient norm inf at step 30" in verdict.summary
+    some = end.replace("[r2] gradient norm inf at step 30, giving up\n", "")
+    assert "all gave up" not in diagnosed(tmp_path, text + some + table).summary
+
+
 FAILED = "E1127 10:25:09.557000 14 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 1 (pid: 17) of binary: /usr/bin/python\n"
 BROKEN = (
     "[rank1]: Traceback (most recent call last):\n"

@@ -280,7 +280,7 @@ def test_a_task_that_the_kernel_saw_blocked(tmp_path: Path) -> None:
         "[  +0,007173] Call Trace:\n[  +0,005570]  [<ffffffffc07b0f84>] osc_io_fsync_end+0x74/0xa0 [osc]\n"
     )
     said = diagnosed(tmp_path, text)
-    assert named(said) == [("not_entered", [])]
+    assert named(said) == [("io_wait", [])]
     assert "(ior) blocked for more than 120 s in a system call" in said.summary
 
 
