@@ -33,10 +33,13 @@ _LEAVES = late(
 )
 _AT_WORK = 5  # lines of one kind
 _DIGITS = late(r"\d+")
+# The whole line: "model loading done" is said of a part, after which a job may hang
 _SAYS_END = late(
-    r"\b(?:done|finished|complete[d]?|fine|bye|goodbye|ended|the end|exiting|final|successful(?:ly)?|all good)\b",
+    r"\s*(?:(?:all|everything|training|run|job|program|work)\s)?(?:(?:is|has|was|are)\s)?"
+    r"(?:done|finished|fine|bye|goodbye|completed?|ended|over|exiting)(?:\ssuccessfully)?[.!\s]*",
     re.I,
 )
+_BEHIND = late(r"[│|:\]>]")  # what a program puts before its words
 _MEANT = ("value", "left out")  # leads that say something also of ranks that go on
 
 
@@ -166,7 +169,9 @@ def got_going(scene: Scene) -> bool:
 def all_said_the_end(scene: Scene) -> bool:
     """Whether the last line of every rank is one that says so, and the same on all."""
     lines = [line for line in scene.printed if not line.lead]
-    return _are_alike(scene, lines) and _SAYS_END.search(lines[0].says) is not None
+    if not _are_alike(scene, lines):
+        return False
+    return _SAYS_END.fullmatch(_BEHIND.split(lines[0].says)[-1]) is not None
 
 
 def _are_alike(scene: Scene, lines: list[OwnLine]) -> bool:

@@ -168,6 +168,8 @@ def test_all_ranks_say_that_they_are_through(tmp_path: Path) -> None:
     verdict = diagnosed(tmp_path, text + end)
     assert (verdict.status, verdict.causes) == ("healthy", [])
     assert diagnosed(tmp_path, text + end.replace("[r2] fine\n", "")).status != "healthy"
+    part = end.replace("fine", "evaluation of the last epoch done")
+    assert diagnosed(tmp_path, text + part).status != "healthy", "that is said of a part"
     each = "".join(f"[r{rank}] step {n} done\n" for n in range(30) for rank in range(3))
     assert diagnosed(tmp_path, each).status != "healthy", "that is said of each step"
 
