@@ -64,7 +64,7 @@ class AgentOptions(Struct, frozen=True):
     linger_s: float = 60.0  # without a rank, after there was one
     patience_s: float = 1800.0  # without a rank from the start; 0 waits for ever
     spool: Path | None = None
-    while_heard: bool = False  # it ends when nobody reads its standard error any more
+    while_heard: bool = False  # it ends when no process reads its standard error
 
 
 class NodeAgent:
@@ -330,7 +330,7 @@ def pass_trace_on(wanted: Request, folders: Iterable[Path]) -> list[str]:
 def _is_read(descriptor: int) -> bool:
     """Whether the other end of a pipe, socket or terminal is still there; a file always is."""
     poll = select.poll()
-    poll.register(descriptor, 0)  # errors and hang-ups are told unasked
+    poll.register(descriptor, 0)  # poll() reports errors and hang-ups unasked
     return not poll.poll(0)
 
 

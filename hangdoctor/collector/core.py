@@ -91,7 +91,7 @@ class Core:
         # Which nodes the job has now, where that is known.
         self.members: Callable[[], Members] = lambda: Members(settings.expected)
         self._ended = EndedMembers()
-        self._dismissing = False  # it ends, and whoever speaks is told so
+        self._dismissing = False  # each agent that speaks is dismissed as well
 
     # ----------------------------------------------------------------- from the network
 

@@ -269,7 +269,7 @@ class Ground(Enum):
         0.85,
         "its heartbeat stopped inside the operation, and those of the others went on",
     )
-    LOG_NO_BEAT_ALONE = (0.60, "the same, and a few others stood elsewhere, too")
+    LOG_NO_BEAT_ALONE = (0.60, "the same, and a few others did not move either")
     LOG_WENT_ON = (0.80, "all other ranks ended cleanly, and these few lost them in an operation")
     STILL_LATER = (0.75, "a signal ended it long after all other ranks had ended with exit code 0")
     LOG_NEVER_STARTED = (0.85, "as many ranks left no black box as did not come to the rendezvous")

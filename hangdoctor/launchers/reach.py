@@ -189,7 +189,7 @@ def ask(reach: Reach, words: Sequence[str], timeout_s: float, progress: Progress
 
 def staying(reach: Reach, flags: Sequence[str]) -> list[Command]:
     """One agent a node; it ends with its job, or when its connection does: a remote shell that has
-    gone sends it no signal, but nobody reads its output any more.
+    gone sends it no signal, but no process reads its output.
 
     Raises:
         UsageError, BadInput, LauncherError: as `Reach.nodes`.

@@ -331,9 +331,10 @@ class PrintedStep(Fact):
 
 
 class OwnLine(Fact):
-    """The last line that a rank printed of its own before the job stood still; or one in which it is alone
-    (`lead`): its last one is another than that of all others (`usual`), it has another value in it where all had
-    the same before, or it says that it left something out. It is kept apart from the facts that are known.
+    """The last line that a rank printed of its own before the hang; or one in which it is alone
+    (`lead`): its last one is another than that of all others (`usual`), it has another value in it
+    where all had the same before, or it says that it left something out. It is kept apart from the
+    facts that are known.
     """
 
     lead: Literal["", "last", "value", "left out"] = ""

@@ -233,7 +233,7 @@ class FakeCollector:
 
 
 @pytest.mark.parametrize("more", [["--while-heard"], []])
-def test_an_agent_that_nobody_reads_any_more_ends_where_it_is_told_to(
+def test_an_agent_whose_output_no_process_reads_ends_where_asked_to(
     job: Job, more: list[str]
 ) -> None:
     """What sshd does at the end of a connection: it sends no signal, it closes the pipe."""

@@ -191,8 +191,8 @@ def _was_awaited(case: Case, silent: NoBeat) -> bool:
 
 
 def _all_others_wait(case: Case, rank: int) -> bool:
-    """Whether the place of every other rank is in a wait for others, which no record shows; or elsewhere
-    at a stand, of a few beside those that wait: they are waited for as well.
+    """Whether the place of every other rank is in a wait for others, which no record shows; or
+    elsewhere without moving, of a few beside those that wait: they are waited for as well.
     """
     others = [v for v in case.alive if v.rank != rank]
     elsewhere = _elsewhere(case, rank)

@@ -1,5 +1,6 @@
-"""Of ranks that waited until a limit, the one that before it printed a line as no other rank did; and what a rank
-that is named printed last.
+"""Of ranks that waited until a limit, the one that before it printed a line as no other rank did;
+what a rank that is named printed last; and whether all ranks said that they give up, or that they
+are done.
 
 What a program prints is a lead to what it called, and no more: any other reason goes before it.
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 import re
 import signal
 
+from ...model.diagnosis import Kind
 from ...model.log_facts import (
     Ended,
     KilledByLauncher,
@@ -23,7 +25,7 @@ from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_places import PrintedOtherwise
 from ..findings.log_remaining import PrintedApart
-from ..findings.log_stories import LoggedDeath, Quote
+from ..findings.log_stories import LoggedDeath
 from .candidate import First
 from .scene import Scene, ranks_named
 
@@ -44,7 +46,7 @@ _MEANT = ("value", "left out")  # leads that say something also of ranks that go
 
 
 def alone_in_print(scene: Scene) -> First | None:
-    """None where several ranks have such a line, or nothing shows that the job stood still."""
+    """None where several ranks have such a line, or nothing shows that the job was stuck."""
     return _alone(scene) if scene.first_wait < len(scene.facts) else None
 
 
@@ -52,22 +54,14 @@ def _alone(scene: Scene) -> First | None:
     lines = _leads(scene)
     if scene.of(TimedOut):  # NCCL's watchdog aborts: of the last lines, some are lost in buffers
         lines = [line for line in lines if line.lead in _MEANT]
-    if not lines or len({line.rank for line in lines}) > 1:
+    if not _of_one_rank(lines):
         return None
-    first = lines[0]
-    finding = Finding(
-        kind="order",
-        ranks=[first.rank],
-        story=PrintedOtherwise(first.lead, first.says, _at(scene, first), first.usual),
-        confidence=sure(Ground.LOG_PRINTED),
-        nodes=scene.nodes([first.rank]),
-    )
-    return First(finding, [first], True)
+    return _first(scene, "order", [lines[0].rank], lines[0], lines[0].lead)
 
 
 def gone_by_its_print(scene: Scene) -> First | None:
-    """The one whose last line says that it leaves, or that had left something out and so came to its end before the
-    others, where all that these tell is a lost connection.
+    """The one whose last line says that it leaves, or that had left something out and so came to its
+    end before the others, where all that these report is a lost connection.
     """
     if scene.first_wait < len(scene.facts) or not scene.of(PeerClosed):
         return None
@@ -84,46 +78,31 @@ def gone_by_its_print(scene: Scene) -> First | None:
         one for one in lasts if _LEAVES.search(one.says) or printed - lost - swept == {one.rank}
     ]
     short = [line for line in lines if line.lead == "left out"]
-    if len({line.rank for line in lines}) != 1 or not (leaves or short):
+    if not _of_one_rank(lines) or not (leaves or short):
         return None
-    line, lead = (leaves[0], "leaves") if leaves else (short[0], "left out")
-    finding = Finding(
-        kind="dead" if leaves else "order",
-        ranks=[line.rank],
-        story=PrintedOtherwise(lead, line.says, _at(scene, line), line.usual),
-        confidence=sure(Ground.LOG_PRINTED),
-        nodes=scene.nodes([line.rank]),
-    )
-    return First(finding, [line], True)
+    if leaves:
+        return _first(scene, "dead", [leaves[0].rank], leaves[0], "leaves")
+    return _first(scene, "order", [short[0].rank], short[0], "left out")
 
 
 def all_gave_up(scene: Scene) -> First | None:
-    """All ranks, where the last line of each is the same and says that it leaves, and one ended with an error code: a
-    check that all make found what none of them alone may have brought.
+    """All ranks, where the last line of each is the same and says that it leaves, and one ended with
+    an error code: a check that all make found what none of them alone may have brought.
     """
     if scene.first_wait < len(scene.facts) or not any(f.code > 0 for f in scene.of(Ended)):
         return None
-    lines = [line for line in scene.printed if not line.lead]
+    lines = _last_lines(scene)
     if not _are_alike(scene, lines) or not _LEAVES.search(lines[0].says):
         return None
-    ranks = sorted({line.rank for line in lines})
-    finding = Finding(
-        kind="error",
-        ranks=ranks,
-        story=PrintedOtherwise("all", lines[0].says, _at(scene, lines[0]), ""),
-        confidence=sure(Ground.LOG_PRINTED),
-        nodes=scene.nodes(ranks),
-    )
-    return First(finding, [lines[0]], True)
+    return _first(scene, "error", sorted({line.rank for line in lines}), lines[0], "all")
 
 
 def alike_instead(scene: Scene, found: First) -> First | None:
     """All ranks instead of one that ended by an error code and without a word, where all gave up alike."""
     story = found.finding.story
-    exited = isinstance(story, LoggedDeath) and not (story.said or story.after)
-    if not exited or (isinstance(story, LoggedDeath) and (story.end.code or 0) <= 0):
+    if not isinstance(story, LoggedDeath) or story.said or story.after:
         return None
-    return all_gave_up(scene)
+    return all_gave_up(scene) if (story.end.code or 0) > 0 else None
 
 
 def of_no_rank(scene: Scene, found: First) -> First:
@@ -142,7 +121,7 @@ def of_no_rank(scene: Scene, found: First) -> First:
 def apart_in_print(scene: Scene) -> PrintedApart | None:
     """The same as a lead only, of a job that may as well have gone on."""
     lines = [line for line in _leads(scene) if line.lead in _MEANT]
-    if not lines or len({line.rank for line in lines}) > 1:
+    if not _of_one_rank(lines):
         return None
     return PrintedApart(lines[0].rank, scene.quote(lines[0]), lines[0].usual)
 
@@ -154,11 +133,10 @@ def add_last_line(scene: Scene, found: First) -> None:
     silent = isinstance(story, LoggedDeath) and story.said is None and story.after is None
     if len(finding.ranks) != 1 or not (finding.kind == "not_entered" or silent):
         return
-    own = [line for line in scene.printed if line.rank == finding.ranks[0] and not line.lead]
+    own = [line for line in _last_lines(scene) if line.rank == finding.ranks[0]]
     if own:
-        last = own[-1]
-        finding.printed = Quote(scene.logs.name_of(last.file), last.line, last.says)
-        found.facts = [*found.facts, last]
+        finding.printed = scene.quote(own[-1])
+        found.facts = [*found.facts, own[-1]]
 
 
 def got_going(scene: Scene) -> bool:
@@ -168,7 +146,7 @@ def got_going(scene: Scene) -> bool:
 
 def all_said_the_end(scene: Scene) -> bool:
     """Whether the last line of every rank is one that says so, and the same on all."""
-    lines = [line for line in scene.printed if not line.lead]
+    lines = _last_lines(scene)
     if not _are_alike(scene, lines):
         return False
     return _SAYS_END.fullmatch(_BEHIND.split(lines[0].says)[-1]) is not None
@@ -185,5 +163,23 @@ def _leads(scene: Scene) -> list[OwnLine]:
     return [line for line in scene.printed if line.lead and line.rank >= 0]
 
 
-def _at(scene: Scene, line: OwnLine) -> str:
-    return f"{scene.logs.name_of(line.file)}:{line.line}"
+def _last_lines(scene: Scene) -> list[OwnLine]:
+    return [line for line in scene.printed if not line.lead]
+
+
+def _of_one_rank(lines: list[OwnLine]) -> bool:
+    return len({line.rank for line in lines}) == 1
+
+
+def _first(scene: Scene, kind: Kind, ranks: list[int], line: OwnLine, lead: str) -> First:
+    """With the line as its evidence; what is usual is said of one rank, not of all."""
+    at = f"{scene.logs.name_of(line.file)}:{line.line}"
+    usual = line.usual if lead != "all" else ""
+    finding = Finding(
+        kind=kind,
+        ranks=ranks,
+        story=PrintedOtherwise(lead, line.says, at, usual),
+        confidence=sure(Ground.LOG_PRINTED),
+        nodes=scene.nodes(ranks),
+    )
+    return First(finding, [line], True)

@@ -1,8 +1,9 @@
-"""What each rank printed of its own before the job stood still, and in which of these lines one rank is alone.
+"""What each rank printed of its own before the hang, and in which of these lines one rank is alone.
 
-A person who looks for the odd one in a long log compares the last lines of the ranks. So does this: a rank whose last
-line is another one than that of all others, or has another value where they always had the same, or who said that it
-left something out. It is a lead, and no more: what a program prints need not be what held it up.
+A person who reads a long log compares the last lines of the ranks. So does this: a rank whose last
+line is another one than that of all others, or has another value where they always had the same, or
+that said that it left something out. It is a lead, and no more: what a program prints need not be
+what made it wait.
 
 The lines are read a second time, since most of a long log is searched and not read.
 """
