@@ -1,5 +1,6 @@
 """Pass: of ranks that wait for one another, and of which nothing else shows who is wrong, the one
-that means to go another number of rounds than all others; and why one that is known left transfers out.
+that means to go another number of rounds than all others; and why one that is known left transfers
+out.
 
 In each function that all living ranks are in, or all that wait in a send or receive, a variable
 that says how many (`stacks/amounts.py`) is compared. Who has another number in it than all others,

@@ -1,7 +1,7 @@
 """Pass: a rank that has left a loop in which those who wait for it still are.
 
-Its call comes after the loop: it stopped earlier, by a condition of its own or since its data ended. That says more
-than that its call is another one.
+Its call comes after the loop: it stopped earlier, by a condition of its own or since its data
+ended. That says more than that its call is another one.
 """
 
 from __future__ import annotations
@@ -41,7 +41,9 @@ def _left(finding: Finding, paths: _Paths) -> Frame | None:
 
 
 def _after_loop(mine: list[Frame], other: list[Frame]) -> Frame | None:
-    """The frame of `mine` behind a loop of the same function that `other` is in; None where it is in it, too."""
+    """The frame of `mine` behind a loop of the same function that `other` is in; None where it is
+    in it, too.
+    """
     known = {(frame.name, frame.file): at for at, frame in reversed([*enumerate(other)])}
     # A box has room for some frames only, and leaves out the outermost.
     begin = next((at for at, frame in enumerate(mine) if (frame.name, frame.file) in known), 0)

@@ -183,8 +183,8 @@ def _waits_for_data(view: RankView) -> bool:
 
 
 def _asks_a_child(view: RankView) -> bool:
-    """Whether it waits for the answer of a child by a pipe of its own, as an actor does of its environment: a
-    loader has queues, or says what it is.
+    """Whether it waits for the answer of a child by a pipe of its own, as an actor does of its
+    environment: a loader has queues, or says what it is.
     """
     files = [frame.file for frame in view.path]
     by_pipe = any(file.endswith(_CONNECTION) for file in files)

@@ -42,8 +42,8 @@ def of_exception(error: BaseException) -> tuple[int, str]:
 
 
 def _of_worker(message: str) -> tuple[str, list[tuple[str, str, int]]]:
-    """What a data loader's worker had raised, and where, the innermost frame first: its rank raises it again with
-    that traceback for a message.
+    """What a data loader's worker had raised, and where, the innermost frame first: its rank raises
+    it again with that traceback for a message.
 
     Caught KeyError in DataLoader worker process 0.
     Original Traceback (most recent call last):

@@ -67,7 +67,9 @@ def counted(lines: Sequence[str], number: int) -> str:
 
 
 def begins(lines: Sequence[str], number: int) -> list[int]:
-    """The lines (from 1) at which the loops around line `number` of its function begin, outermost first."""
+    """The lines (from 1) at which the loops around line `number` of its function begin, outermost
+    first.
+    """
     if not 0 < number <= len(lines):
         return []
     found: list[int] = []

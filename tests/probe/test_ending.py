@@ -87,7 +87,7 @@ def test_what_does_not_print_is_a_blank() -> None:
 @pytest.mark.torch
 @pytest.mark.parametrize("error", [KeyError("moth_0117"), ValueError("bad row\nof two lines")])
 def test_what_a_workers_exception_was_raised_from(error: Exception) -> None:
-    """As torch's loader hands it on: its traceback is the message of the one that the rank raises."""
+    """As torch's loader hands it on: its traceback is the message of the error of the rank."""
     from torch._utils import ExceptionWrapper
 
     try:

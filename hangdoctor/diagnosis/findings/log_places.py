@@ -50,8 +50,9 @@ class OtherWords(Struct, frozen=True):
 
 
 class PrintedOtherwise(Struct, frozen=True):
-    """Before all waited it alone printed a line as no other rank did (`OwnLine.lead`, or "leaves": its last line
-    says so; "all": so do those of all), `at` a file and line of the log; `usual`: that of all others.
+    """Before all waited it alone printed a line as no other rank did (`OwnLine.lead`, or "leaves":
+    its last line says so; "all": so do those of all), `at` a file and line of the log; `usual`:
+    that of all others.
     """
 
     lead: str

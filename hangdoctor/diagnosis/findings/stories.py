@@ -352,9 +352,9 @@ class Diverged(Struct, frozen=True):
 
 
 class Ring(Struct, frozen=True):
-    """Ranks that wait for one another; `mine` and `theirs`: where the calls of the named ranks part,
-    while the others of the ring agree. `sides`: what each of two ranks is in,
-    of which one waits in a transfer with the other. `each`: of crossing groups, who is in which call.
+    """Ranks that wait for one another; `mine` and `theirs`: where the calls of the named ranks
+    part, while the others of the ring agree. `sides`: what each of two ranks is in, of which one
+    waits in a transfer with the other. `each`: of crossing groups, who is in which call.
     """
 
     mine: Op | None = None

@@ -65,8 +65,8 @@ def met_apart(scene: Scene) -> First | None:
 
 
 def _in_one_function(one: Frame | None, other: Frame | None) -> bool:
-    """Whether the same operation is called from two lines of one function: two calls of all ranks, it seems, and
-    one rank made the later one first, or left the other one out.
+    """Whether the same operation is called from two lines of one function: two calls of all ranks,
+    it seems, and one rank made the later one first, or left the other one out.
     """
     if one is None or other is None or not is_users(one):
         return False

@@ -60,8 +60,8 @@ def _alone(scene: Scene) -> First | None:
 
 
 def gone_by_its_print(scene: Scene) -> First | None:
-    """The one whose last line says that it leaves, or that had left something out and so came to its
-    end before the others, where all that these report is a lost connection.
+    """The one whose last line says that it leaves, or that had left something out and so came to
+    its end before the others, where all that these report is a lost connection.
     """
     if scene.first_wait < len(scene.facts) or not scene.of(PeerClosed):
         return None
@@ -86,8 +86,8 @@ def gone_by_its_print(scene: Scene) -> First | None:
 
 
 def all_gave_up(scene: Scene) -> First | None:
-    """All ranks, where the last line of each is the same and says that it leaves, and one ended with
-    an error code: a check that all make found what none of them alone may have brought.
+    """All ranks, where the last line of each is the same and says that it leaves, and one ended
+    with an error code: a check that all make found what none of them alone may have brought.
     """
     if scene.first_wait < len(scene.facts) or not any(f.code > 0 for f in scene.of(Ended)):
         return None
@@ -98,7 +98,7 @@ def all_gave_up(scene: Scene) -> First | None:
 
 
 def alike_instead(scene: Scene, found: First) -> First | None:
-    """All ranks instead of one that ended by an error code and without a word, where all gave up alike."""
+    """All ranks instead of one that ended silently by an error code, where all gave up alike."""
     story = found.finding.story
     if not isinstance(story, LoggedDeath) or story.said or story.after:
         return None

@@ -56,8 +56,9 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
 def _even_sides(
     scene: Scene, graph: WaitGraph, ranks: list[int], blamed: list[int]
 ) -> Finding | None:
-    """A ring in which as many ranks are in one collective as in another one of crossing groups, and the
-    histories blame all of one side: seen from it, the other side made the two calls in another order.
+    """A ring in which as many ranks are in one collective as in another one of crossing groups, and
+    the histories blame all of one side: seen from it, the other side made the two calls in another
+    order.
     """
     sides = _sides(scene, ranks)
     if not _cross(sides) or sorted(blamed) not in [sorted(side) for side, _ in sides]:

@@ -1,5 +1,6 @@
-"""Tracebacks without a speaker that begin in a function of the program's, as of an exception that was caught, above
-the whole one of the only rank that then failed by itself: that rank's own error is the failure.
+"""Tracebacks without a speaker that begin in a function of the program's, as of an exception that
+was caught, above the whole one of the only rank that then failed by itself: that rank's own error
+is the failure.
 """
 
 from __future__ import annotations

@@ -41,7 +41,9 @@ def _who(rank: int, local: int) -> int:
 
 
 def _is_habit(lines: list[int]) -> bool:
-    """By how many lines had been spoken at each: several ranks say one thing at once, at the end of a job."""
+    """By how many lines had been spoken at each: several ranks say one thing at once, at the end of
+    a job.
+    """
     apart = sum(later - earlier >= _BETWEEN for earlier, later in pairwise(lines))
     return apart >= _HABIT or (len(lines) > _HABIT and lines[-1] - lines[0] >= _LONG)
 
@@ -131,7 +133,9 @@ class Course:
         self._forgive_habits()
 
     def _forgive_habits(self) -> None:
-        """Mark the last ones of errors that were caught at one place again and again, with other lines between."""
+        """Mark the last ones of errors that were caught at one place again and again, with other
+        lines between.
+        """
         at: dict[object, list[int]] = {}
         own = [failed for failed in self._errors if failed.fact.attempt == self.attempt]
         for failed in own:

@@ -148,8 +148,8 @@ class Marks:
         self._settings(text)
 
     def _member(self, text: str) -> None:
-        """A rank's own word that it takes part; gloo's is on a group, of the largest of which its numbers are the
-        ranks.
+        """A rank's own word that it takes part; gloo's is on a group, of the largest of which its
+        numbers are the ranks.
         """
         if (match := _MEMBER.search(text)) is not None:
             self.members.add(int(match[1]))

@@ -119,8 +119,8 @@ class _Line(Struct):
 def own_lines(
     files: Sequence[Asked], facts: Iterable[AnyFact], restarts: Sequence[tuple[int, int]] = ()
 ) -> list[OwnLine]:
-    """The last line of each who printed any, and those in which one is alone; `restarts`: files and lines at
-    which the job was started again.
+    """The last line of each who printed any, and those in which one is alone; `restarts`: files and
+    lines at which the job was started again.
     """
     begun: dict[int, int] = {}
     for file, number in restarts:
@@ -193,7 +193,9 @@ def _of_file(index: int, asked: Asked, end: int, share: int) -> Iterator[_Line]:
 
 
 def _pieces(path: Path, end: int, share: int) -> Iterator[tuple[int, str]]:
-    """The last lines before `end` (0: all), with their numbers; of one that was written over its last states."""
+    """The last lines before `end` (0: all), with their numbers; of one that was written over its
+    last states.
+    """
     held: deque[tuple[int, bytes]] = deque()
     size, number = 0, 1
     try:
@@ -263,7 +265,9 @@ def _odd(by_speaker: dict[str, list[_Line]]) -> list[OwnLine]:
 def _other_last(
     by_speaker: dict[str, list[_Line]], printed: dict[str, Counter[str]]
 ) -> OwnLine | None:
-    """The only one whose last line has another shape than that of all others, or counts less or more in it."""
+    """The only one whose last line has another shape than that of all others, or counts less or
+    more in it.
+    """
     last: dict[str, _Line] = {}
     for speaker, lines in by_speaker.items():
         at = next((n for n, one in enumerate(lines[::-1]) if not _is_habit(printed, one)), _RECENT)
@@ -289,7 +293,7 @@ def _is_habit(printed: dict[str, Counter[str]], line: _Line) -> bool:
 
 
 def _other_count(last: Sequence[_Line]) -> OwnLine | None:
-    """Of last lines of one shape the only one whose first number that one alone has is another one."""
+    """Of last lines of one shape the only one in which the first number that differs is its own."""
     rows = [_NUMBER.findall(line.alike) for line in last]
     for column in range(min(map(len, rows))):
         counts = Counter(row[column] for row in rows).most_common()
@@ -306,7 +310,7 @@ def _other_count(last: Sequence[_Line]) -> OwnLine | None:
 def _other_value(
     by_speaker: dict[str, list[_Line]], printed: dict[str, Counter[str]]
 ) -> OwnLine | None:
-    """The last line in which one alone has another value where all had the same in many before it."""
+    """The last line in which one alone has another value, after many in which all had the same."""
     found: OwnLine | None = None
     for shape, by in printed.items():
         if len(by) < max(_FEWEST, len(by_speaker) - 1):
@@ -353,8 +357,8 @@ def _are_near(one: str, other: str) -> bool:
 
 
 def _is_word_apart(rows: Sequence[Sequence[_Line]], at: int, word: str) -> bool:
-    """Whether a word alone, and no number, of one of many is enough to know it by; rank 0 mostly has a part of
-    its own.
+    """Whether a word alone, and no number, of one of many is enough to know it by; rank 0 mostly
+    has a part of its own.
     """
     spelled = not any(c.isdigit() for c in word) and len(word) > 2
     return spelled and len(rows) > _FEWEST and rows[at][-1].said.rank > 0
@@ -363,7 +367,9 @@ def _is_word_apart(rows: Sequence[Sequence[_Line]], at: int, word: str) -> bool:
 def _left_out(
     by_speaker: dict[str, list[_Line]], printed: dict[str, Counter[str]]
 ) -> OwnLine | None:
-    """The line of the only one who said, in words that no other one used, that it left out a part of the work."""
+    """The line of the only one who said, in words that no other one used, that it left out a part
+    of the work.
+    """
     said: dict[str, _Line] = {}
     for speaker, lines in by_speaker.items():
         for line in lines:

@@ -180,8 +180,8 @@ def _joined(
 
 
 def _may_hang(facts: Sequence[AnyFact], last: int) -> bool:
-    """Whether ranks waited to a limit or were ended from outside, or no error shows that any failed in the
-    last attempt.
+    """Whether ranks waited to a limit or were ended from outside, or no error shows that any failed
+    in the last attempt.
     """
     stuck = any(isinstance(f, own_lines.LIMITS | Cancelled | Signalled) for f in facts)
     failed = any(isinstance(f, PythonError) and f.attempt == last for f in facts)

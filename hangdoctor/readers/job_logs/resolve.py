@@ -265,7 +265,9 @@ def _one_node(facts: Sequence[AnyFact], of_files: Sequence[Marks], world: int) -
 def restarts_of(
     facts: Sequence[AnyFact], of_files: Sequence[Marks], lines: Sequence[int]
 ) -> list[tuple[int, int]]:
-    """File and line at which launchers started again in the same file; `lines`: how many each file has."""
+    """File and line at which launchers started again in the same file; `lines`: how many each file
+    has.
+    """
     restarts = [(f.file, f.line) for f in facts if isinstance(f, Restarted)]
     said = {file for file, _ in restarts}
     for index, marks in enumerate(of_files):
@@ -287,7 +289,9 @@ def attempts(facts: Sequence[AnyFact], restarts: Sequence[tuple[int, int]]) -> N
 def _went_on(
     facts: Sequence[AnyFact], marks: Marks, index: int, lines: int
 ) -> list[tuple[int, int]]:
-    """torchrun's only word on a failure, where much follows and not the table of its end: it started again."""
+    """torchrun's only word on a failure, where much follows and not the table of its end: it
+    started again.
+    """
     at = {line for own in marks.agents.values() for line in own}
     if len(at) != 1 or lines - min(at) < _MUCH:
         return []

@@ -1,7 +1,9 @@
-"""The word and number by which a program's own lines say who prints them: ``worker2``, ``cls-r0``, ``ranker[3]``.
+"""The word and number by which a program's own lines say who prints them: ``worker2``, ``cls-r0``,
+``ranker[3]``.
 
-No launcher put it there, so it is learned from the lines themselves. Of all words with a number behind them it is the
-one whose numbers go from 0 on, and each of which comes again all along: a step's do not.
+No launcher put it there, so it is learned from the lines themselves. Of all words with a number
+behind them it is the one whose numbers go from 0 on, and each of which comes again all along: a
+step's do not.
 """
 
 from __future__ import annotations

@@ -419,7 +419,9 @@ def test_receives_from_any_rank_have_no_other_side() -> None:
 
 
 def crossing(first: dict[int, str]) -> Job:
-    """Two by two ranks that reduce in their row and in their column, at last in the order that `first` says."""
+    """Two by two ranks that reduce in their row and in their column, at last in the order that
+    `first` says.
+    """
     job = Job(4)
     for name, ranks in (("r0", [0, 1]), ("r1", [2, 3]), ("c0", [0, 2]), ("c1", [1, 3])):
         job.group(name, ranks)
