@@ -87,6 +87,10 @@ class Ground(Enum):
         0.65,
         "a minority is in an operation that the others, which reduce gradients, have not entered",
     )
+    INTERRUPTED = (
+        0.90,
+        "a function that ran in the midst of its collective makes another one, and others wait elsewhere",
+    )
     CALLED_ALONE = (
         0.80,
         "the program runs its collective on one rank only, and all others wait in other operations",

@@ -35,7 +35,7 @@ def run(case: Case, draft: Draft) -> None:
     """Drops findings that need more than a place, and says which stacks are meant."""
     if case.capture.by_guard:
         for finding in draft.findings:
-            _mark(case, finding)
+            mark(case, finding)
     if not case.capture.by_heartbeat:
         return
     alone = [finding for finding in draft.findings if not _is_counted(finding)]
@@ -44,7 +44,7 @@ def run(case: Case, draft: Draft) -> None:
     for finding in draft.findings:
         _add_line(case, finding)
         if any(clue.source == "stack" for clue in finding.clues):
-            _mark(case, finding)
+            mark(case, finding)
 
 
 def _add_line(case: Case, finding: Finding) -> None:
@@ -105,8 +105,10 @@ def _stands_apart(finding: Finding) -> bool:
     return story.how is Apart.SMALLER_SIDE or (story.how is Apart.AHEAD and for_key)
 
 
-def _mark(case: Case, finding: Finding) -> None:
-    """Evidence from two samples is none here: a heartbeat sees a place, not whether it ran."""
+def mark(case: Case, finding: Finding) -> None:
+    """Say which stacks are meant. Evidence from two samples is none here: a heartbeat sees a place, not
+    whether it ran.
+    """
     kept = [clue for clue in finding.clues if not isinstance(clue.fact, DidNotRun)]
     finding.clues = [_without_motion(clue) for clue in kept]
     seen = tuple(v.rank for v in case.views if v.capture.samples)

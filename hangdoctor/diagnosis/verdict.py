@@ -26,6 +26,7 @@ from . import (
     gradients,
     health,
     held_by_work,
+    interrupted_calls,
     last_places,
     left_locks,
     left_loops,
@@ -94,6 +95,7 @@ PASSES: tuple[Pass, ...] = (
     own_device.run,
     called_from.run,
     left_loops.run,
+    interrupted_calls.run,
     # And its scheduler, which knows why nodes say nothing.
     by_scheduler.run,
     ended_meanwhile.run,

@@ -135,9 +135,13 @@ def test_a_rank_that_did_not_run_while_all_others_reduce_gradients_is_named() ->
     assert "(stopped, or native code held the GIL)" in found.summary
     killed_late = Ended(rank=1, at=90.0, code=-9, by="hangdoctor run", stayed_s=30.0)
     assert causes(ended(*ranks, stopped, more=[silent, killed_late])) == [("stopped", [1])]
-    elsewhere = [still(0, LOAD), still(2, BACKWARD), still(3, BACKWARD)]
+    elsewhere = [still(0, LOAD, ""), still(2, BACKWARD, ""), still(3, BACKWARD, "")]
     found = ended(*elsewhere, stopped, more=[silent])
-    assert causes(found) == [("not_entered", [1])] and found.causes[0].confidence == 0.6
+    assert causes(found) == [("not_entered", [1]), ("not_entered", [0])]
+    assert "load_batch" in found.causes[1].summary
+    assert [cause.confidence for cause in found.causes] == [0.6, 0.6]
+    says = " ".join(e.says for e in found.causes[1].evidence)
+    assert "heartbeat" in says and "between the samples" not in says
     assert ended(*elsewhere[:2], still(3, LOAD), stopped, more=[silent]).causes == []
 
 

@@ -103,6 +103,17 @@ class AmountApart(Struct, frozen=True):
     sides: tuple[tuple[tuple[int, ...], Op], ...]
 
 
+class Interrupted(Struct, frozen=True):
+    """In the midst of its collective `outer` the function at `handler` made another one, `op`, as the
+    handler of a signal does; `others` wait elsewhere.
+    """
+
+    outer: str
+    handler: Frame
+    op: Op
+    others: tuple[int, ...]
+
+
 StackStory = (
     StepsApart
     | AmountApart
@@ -112,4 +123,5 @@ StackStory = (
     | UnmatchedPair
     | Compiling
     | AsksForOther
+    | Interrupted
 )

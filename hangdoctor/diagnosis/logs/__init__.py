@@ -121,6 +121,7 @@ def _judge(case: Case, draft: Draft) -> None:
         name_beside(scene, first)
     two_sources.compare(logs, draft, found.finding, decide)
     draft.findings = [found.finding, *(first.finding for first in further)]
+    draft.findings += over.elsewhere_beside(case, found)
     raised = isinstance(found.finding.story, LinkBroken) and _raised(scene)
     draft.status = "failed" if raised else _status_of(found.finding)
 

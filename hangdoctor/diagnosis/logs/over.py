@@ -18,6 +18,8 @@ from ..confidence import Ground, sure
 from ..draft import Draft
 from ..findings import Clue, Finding, RaisedAtTheEnd, Waiters
 from ..findings.log_stories import DidNotEnd, HeartbeatStopped, StoppedRunning
+from ..last_places import mark
+from ..outsiders import finding_outside
 from ..recorders import records_of
 from ..view import RankView
 from .called_apart import missing_beside
@@ -204,6 +206,24 @@ def _elsewhere(case: Case, rank: int) -> list[RankView]:
     """The others that are in no wait for others."""
     waiting = {v.rank for v in case.waiting}
     return [v for v in case.alive if v.rank != rank and v.rank not in waiting]
+
+
+def elsewhere_beside(case: Case, found: First) -> list[Finding]:
+    """Of a job that is over: the ranks that stand elsewhere beside one that did not run, one finding for each place: the
+    others wait for them as well.
+    """
+    silent = [f for f in found.facts if isinstance(f, NoBeat)]
+    if not case.capture.over or not silent or found.finding.ranks != [silent[0].rank]:
+        return []
+    places: dict[object, list[RankView]] = {}
+    for view in _elsewhere(case, silent[0].rank):
+        if view.path:
+            places.setdefault(view.place.at, []).append(view)
+    beside = [finding_outside(case, group, case.waiting) for group in places.values()]
+    for finding in beside:
+        mark(case, finding)
+        finding.confidence = min(finding.confidence, found.finding.confidence)
+    return beside
 
 
 def _tell_since(finding: Finding, waited_in: Finding | None, seconds: float) -> None:

@@ -161,6 +161,7 @@ def _waiting(finding: Finding, full: bool) -> str:
     if waiters is None or isinstance(
         finding.story,
         f.InOther
+        | f.Interrupted
         | f.OtherTag
         | f.OtherRoot
         | f.StepsApart

@@ -127,6 +127,22 @@ def _(story: f.AmountApart, finding: Finding) -> str:
 
 
 @tell.register
+def _(story: f.Interrupted, finding: Finding) -> str:
+    own = f"{subject(finding)} {terms.choose(finding.ranks, 'was', 'were')} interrupted in {story.outer}"
+    calls = f"by {terms.frame(story.handler)}, as a signal's handler does, which calls {terms.short_op(story.op)}"
+    if not story.others:
+        return f"{own} {calls}"
+    there = terms.choose(story.others, "has not come to that call", "have not come to that call")
+    return f"{own} {calls}; {terms.ranks(story.others)} {there}"
+
+
+@by_story.register
+def _(story: f.Interrupted, finding: Finding) -> str:
+    asked = f"Who sent {terms.ranks(tuple(finding.ranks))} a signal (the scheduler before a time limit, a person)?"
+    return f"{asked} A handler should only set a flag, on which all ranks agree between two steps."
+
+
+@tell.register
 def _(story: f.Compiling, finding: Finding) -> str:
     at = f" in {terms.frame(finding.frame)}" if finding.frame is not None else ""
     is_are, was = (

@@ -66,6 +66,7 @@ def says_where(finding: Finding) -> bool:
         | f.AmountApart
         | f.UnmatchedPair
         | f.Compiling
+        | f.Interrupted
         | f.UnnamedElsewhere
         | f.EndedItself,
     )
