@@ -26,7 +26,8 @@ _MOST_MEMBERS = 1 << 18  # of all blocks: each becomes a record
 _WORLD = "default_pg"
 _BEGINS = late(
     r"^(?:Not all ranks joining collective(?:[,:] sequence number:)?|Collective sequence number:"
-    r"|Input/output mismatch in the collective sequence number:) (?P<seq>\d{1,15})\b"
+    r"|Input/output mismatch in the collective sequence number:|Collective(?= \d{1,15} at entry \d{1,15} errors))"
+    r" (?P<seq>\d{1,15})\b"
 )
 _FIELD = late(r"^(?P<name>[a-z][a-z ]{3,24}): (?P<value>.+)$")
 _NUMBER = late(r"\d{1,7}")
@@ -36,7 +37,7 @@ _CULPRIT = late(
     r"(?:, Expected (?P<what>collective type|input sizes|output sizes|dtypes|state): "
     r"'(?P<usual>[^']{0,300})' does not (?:\s*)match found [a-z ]{4,20}: '(?P<own>[^']{0,300})')?"
 )
-_HEAD = ("Not all ranks joining collective", "Collective sequence number:")
+_HEAD = ("Not all ranks joining collective", "Collective sequence number:", "Culprit rank ")
 
 
 class Block(Struct):

@@ -89,6 +89,18 @@ def test_the_first_rank_may_be_the_one_that_differs(tmp_path: Path) -> None:
     assert [(c.kind, c.ranks) for c in found.causes] == [("mismatch", [0])]
 
 
+def test_the_head_of_a_mismatch_in_older_versions(tmp_path: Path) -> None:
+    text = (
+        "Collective 39 at entry 38 errors\ngroup info: 0:default_pg\ncollective: nccl:all_reduce\n"
+        "input sizes: [[10]]\noutput sizes: [[10]]\nworld size: 4\nexpected ranks: {0, 1, 2, 3}\n"
+        "collective state: scheduled\nerror msg: Culprit rank 2; Error type: SIZE_OR_SYNTAX_MISMATCH, "
+        "Expected input sizes: '[[10]]' does not match found input sizes: '[[26]]'\n"
+    )
+    found = of(tmp_path, text)
+    assert [(c.kind, c.ranks) for c in found.causes] == [("mismatch", [2])]
+    assert "all_reduce #39 with shapes [[26]]" in found.summary
+
+
 def test_before_torch_2_7_only_the_number_of_members_is_printed(tmp_path: Path) -> None:
     text = HEAD.format(missing="{2}", expected="4").replace("world size: 4\n", "")
     text = text.replace(", sequence number: 81", " 81 at entry 400")

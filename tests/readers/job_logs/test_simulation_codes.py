@@ -42,6 +42,11 @@ from tests.support.read_logs import diagnosed, named
         ),
         ("task 7: endrun called with an error level of 818\n", 7, "818"),
         ("(rank:6 hostname:k2 pid:811):ARMCI DASSERT fail. armci.c:signal():315\n", 6, "DASSERT"),
+        (
+            '[31] ARMCI assert fail in gmr_create() [src/gmr.c:109]: "slices[me].base != NULL"\n',
+            31,
+            "gmr_create",
+        ),
         ("FATAL from PE    12: ocean_temp: below limit\n", 12, "below limit"),
         (
             "20240102 101112.345 ERROR            PET03 Mesh.cpp:40 Internal error: bad value\n",

@@ -284,6 +284,49 @@ def test_a_task_that_the_kernel_saw_blocked(tmp_path: Path) -> None:
     assert "(ior) blocked for more than 120 s in a system call" in said.summary
 
 
+def test_the_node_of_a_blocked_task_stands_before_the_kernels_word(tmp_path: Path) -> None:
+    line = "messages:Jun  7 20:18:08 ip-10-1-2-3 kernel: INFO: task sim:788 blocked for more than 120 seconds.\n"
+    assert [c.nodes for c in diagnosed(tmp_path, line).causes] == [["ip-10-1-2-3"]]
+
+
+def test_oneccl_says_what_it_lacks(tmp_path: Path) -> None:
+    head = "2024:08:21-10:24:26:( 4456) |CCL_ERROR| "
+    later = head + "atl_ofi.cpp:243 init: can't find suitable provider\n"
+    lines = head + "atl_ofi_helper.cpp:907 list: can't create providers for name shm\n" + later
+    assert "libfabric has no provider shm" in diagnosed(tmp_path, lines).summary
+    lines = (
+        head
+        + "base_thread.cpp:36 start: error while creating worker thread #0 pthread_create returns 22\n"
+        "RuntimeError: oneCCL: exec.cpp:134 start_workers: EXCEPTION: failed to start worker # 0\n"
+    )
+    said = diagnosed(tmp_path, lines)
+    assert "could not create its worker thread 0 (pthread_create: 22)" in said.summary
+    assert said.summary.startswith("Process 4456 failed first") and named(said) == [("error", [])]
+
+
+def test_a_slingshot_card_without_room_for_messages(tmp_path: Path) -> None:
+    text = (
+        " 135: libfabric:47:16:cxi:core:cxip_ux_onload_cb():2444<warn> RXC (0xe910:7:0): Flow control triggered"
+        " due to failure to append LE. Software endpoint mode required.\n"
+        " 135: Program received signal SIGABRT: Process abort signal.\n"
+    )
+    said = diagnosed(tmp_path, text)
+    assert named(said) == [("error", [135])] and "failure to append LE" in said.summary
+
+
+def test_an_address_outside_of_mpis_network_lies_between_two(tmp_path: Path) -> None:
+    text = "".join(
+        f"[{rank}] fatal error\nFatal error in MPI_Comm_split: Other MPI error, error stack:\n"
+        f"MPI_Comm_split(MPI_COMM_WORLD, color=0, key={rank}, new_comm=0x000000CC) failed\n"
+        f"unable to connect to 10.35.1.{rank} K{rank}  on port 55228, no endpoint matches the netmask 10.37.0.0/255.255.0.0\n"
+        for rank in (13, 14)
+    )
+    said = diagnosed(tmp_path, text)
+    assert named(said) == [("in_communication", [])]
+    assert "10.35.1.13,10.35.1.14" in said.summary
+    assert "not in the network 10.37.0.0/255.255.0.0" in said.summary
+
+
 def test_a_card_that_cannot_be_connected(tmp_path: Path) -> None:
     text = "n3:5140:5355 [0] misc/ibvwrap.cc:187 NCCL WARN Call to ibv_modify_qp failed with error Network is unreachable\n"
     said = diagnosed(tmp_path, text)
