@@ -174,6 +174,10 @@ class Ground(Enum):
         0.75,
         "it is a party of all transfers that only one side makes, and no history of its role shows it",
     )
+    OLD_PARTNER = (
+        0.65,
+        "its partner of all earlier rounds does neither send nor receive, and another one does for the first time",
+    )
     BETWEEN_TWO = (
         0.65,
         "one stage sends to it, and the next one waits for the same number from it",

@@ -16,6 +16,7 @@ from .lone_culprit import Sink, find_alone
 from .mismatch import full_instance_finding, in_all_transfers
 from .moved import moved_ranks
 from .movement import straggler
+from .old_partner import with_old_partner
 from .order import divergence_finding
 from .scene import Scene
 from .silent_ranks import needed, silence_finding
@@ -174,6 +175,9 @@ def _sort_rank(scene: Scene, rank: int, instances: list[Instance], ends: Ends) -
 
 
 def _causes(scene: Scene, graph: WaitGraph, ends: Ends) -> list[Finding]:
+    stale = with_old_partner(scene, graph)
+    if stale is not None:
+        return [stale]
     alone = _culprits(scene, ends)
     parted = parted_beside(scene, alone)
     if parted:
