@@ -101,7 +101,15 @@ def join(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
     if contrary:
         for finding in found:
             finding.confidence = lowered(finding.confidence, Less.STACKS_DISAGREE)
-    return found + [c for c in draft.facts if not set(c.ranks) & named]
+    further = [*draft.facts, *(c for c in draft.by_stacks if _fails_alone(case, draft, c))]
+    return found + [c for c in further if not set(c.ranks) & named]
+
+
+def _fails_alone(case: Case, draft: Draft, by_stacks: Finding) -> bool:
+    """Whether it is on one rank that tries again and again what fails, whoever else is named."""
+    views = [v for v in case.alive if v.rank in by_stacks.ranks]
+    free = by_stacks.kind == "busy" and draft.excused.isdisjoint(by_stacks.ranks)
+    return free and bool(views) and all(map(outsiders.keeps_failing, views))
 
 
 def _contradicts(by_stacks: Finding, named: set[int]) -> bool:

@@ -34,6 +34,7 @@ _QUEUES = "multiprocessing/queues.py"
 _LOADER = "torch/utils/data/dataloader.py"
 _OF_EVENTS = ("Condition.wait", "Condition.wait_for", "Event.wait")
 _JOINS = ("_shutdown_workers", "__del__")
+_OF_A_WAIT = late(r"Empty|Full|Exists|[Tt]ime-?[Oo]ut|Again|^(?:Base)?Exception$|BlockingIO")
 
 
 def outside(case: Case, blamed: set[int]) -> list[RankView]:
@@ -54,7 +55,7 @@ def passed_on(case: Case, free: list[RankView], blamed: set[int]) -> set[int]:
     waiting = [v for v in case.waiting if v.rank not in blamed]
     ahead = [v for v in free if not v.got_on and is_ahead(v, waiting)]
     if blamed:
-        return {v.rank for v in ahead}
+        return {v.rank for v in ahead if not keeps_failing(v)}
     together: set[int] = set()
     for view in ahead:
         company = [o for o in ahead if compare(o.path, view.path) == 0]
@@ -67,7 +68,8 @@ def run(case: Case, draft: Draft) -> None:
     """Who is outside, where neither set-up nor teardown explains the wait."""
     draft.excused |= _fed_by_others(outside(case, draft.blamed))
     if any(finding.kind == "dead" for finding in draft.by_stacks):
-        draft.excused |= {v.rank for v in outside(case, draft.blamed) if _looks_again(v)}
+        seen = outside(case, draft.blamed)  # a connection to the dead one is refused, too
+        draft.excused |= {v.rank for v in seen if _looks_again(v) or keeps_failing(v)}
     add_first(find, case, draft)
 
 
@@ -158,6 +160,14 @@ def retries_after(view: RankView) -> str:
     loops = [_retry_loops(sample, view.thread.tid) for sample in (samples[0], samples[-1])]
     both = [names for at, names in loops[1].items() if loops[0].get(at) == names]
     return both[0] if both else ""
+
+
+def keeps_failing(view: RankView) -> bool:
+    """Whether it tries again and again what fails by itself: a queue that is empty, or a time-out, may
+    be of what another rank is to do.
+    """
+    caught = retries_after(view)
+    return bool(caught) and _OF_A_WAIT.search(caught) is None
 
 
 def _retry_loops(sample: ProcessSample, tid: int) -> dict[tuple[str, str], str]:

@@ -4,8 +4,19 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoctor.model.capture import Frame
-from tests.support.captures import WAIT, captured, causes, judged, sample, stack, still, thread
+from hangdoctor.model.capture import Frame, RankCapture
+from tests.support.captures import (
+    LOAD,
+    MAIN,
+    WAIT,
+    captured,
+    causes,
+    judged,
+    sample,
+    stack,
+    still,
+    thread,
+)
 
 
 @pytest.mark.parametrize(
@@ -25,3 +36,39 @@ def test_a_loop_that_sleeps_waits_for_the_dead_one(
     looks = captured(0, [sample(t, thread(path, switches=n)) for t, n in ((0.0, 5), (1.0, 7))])
     dead = captured(3, [], gone=True, exit_code=-9)
     assert causes(judged(looks, still(1, WAIT), still(2, WAIT), dead)) == found
+
+
+LATER = (
+    ("reconnect", "/app/net.py", 9),
+    ("step", "/app/train.py", 36),
+    MAIN,
+)  # than that of the others
+
+
+def retrying(rank: int, caught: str) -> RankCapture:
+    frames = stack(*LATER)
+    frames[0].catches = caught
+    return captured(rank, [sample(t, thread(frames, switches=n)) for t, n in ((0.0, 5), (1.0, 7))])
+
+
+@pytest.mark.parametrize(
+    ("caught", "others"),
+    [
+        ("OSError", [("busy", [0])]),
+        ("Empty", []),
+        ("TimeoutError", []),
+        ("FileExistsError", []),
+    ],
+)
+def test_who_keeps_failing_beside_a_stopped_one_is_a_second_cause(
+    caught: str, others: list[tuple[str, list[int]]]
+) -> None:
+    """What is empty, or comes too late, may be for the stopped one to bring."""
+    found = judged(retrying(0, caught), still(1, WAIT), still(2, WAIT), still(3, LOAD, "T"))
+    assert causes(found) == [("stopped", [3]), *others]
+
+
+def test_beside_a_dead_one_it_may_be_that_which_it_cannot_reach() -> None:
+    dead = captured(3, [], gone=True, exit_code=-9)
+    found = judged(retrying(0, "OSError"), still(1, WAIT), still(2, WAIT), dead)
+    assert causes(found) == [("dead", [3])]
