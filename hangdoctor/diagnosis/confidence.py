@@ -125,6 +125,10 @@ class Ground(Enum):
     OUT_OF_LOOP = (0.60, "it has left the loop in which the ranks on both sides wait for it")
     ROUNDS_AHEAD = (0.70, "it is in a later round of the loop than who waits for it")
     ROOTS = (0.80, "members name different roots of one collective")
+    LAST_ANSWER = (
+        0.60,
+        "who takes answers of any rank waits, and of all workers one alone is still in its loop: one answer too few, or one awaited too many",
+    )
     OTHER_MESH = (0.80, "most make a device mesh of another shape at that line")
     OWN_GROUP = (0.70, "all members make a group that the other ranks are past")
     OTHER_MEMBERS = (0.70, "most make a group of other ranks at that line")

@@ -14,6 +14,7 @@ from . import (
     called_alone,
     compiled_calls,
     deadends,
+    last_answer,
     later_groups,
     local_groups,
     other_branch,
@@ -58,6 +59,7 @@ def find(case: Case, blamed: set[int]) -> list[Finding]:
         decided = later_groups.apart(case, waiting) or local_groups.find(case, waiting)
     decided = decided or two_threads.find(case, waiting) or other_tag.find(case, waiting)
     decided = decided or other_root.find(case, waiting) or steps_apart.find(case, waiting)
+    decided = decided or last_answer.find(case, waiting)
     if decided is not None:
         return [decided]
     found = mark(case, unset_keys.find(case, waiting)) or _of_all(case, waiting)

@@ -254,6 +254,8 @@ FINDINGS: list[Finding] = [
     one("mismatch", f.StepsApart("step", 36, 40, 42, STEP, (0, 1, 3))), one("mismatch", f.StepsApart("it", 9, 7, 7, STEP, (0,))),
     *(two("p2p_unmatched", f.UnmatchedPair(4, op, 5, STEP, (0, 1)), waiters=OTHERS) for op in (replace(SEND, seq=-1, frame=LOAD), replace(RECV, seq=-1, peer=5, frame=LOAD))),
     one("p2p_unmatched", f.UnmatchedPair(0, replace(RECV, seq=-1, peer=5, frame=LOAD), 5, STEP, (1, 2), (1, 2))),
+    one("p2p_unmatched", f.OwesAnswer(replace(RECV, seq=-1, peer=0, frame=LOAD), 0, replace(RECV, seq=-1, peer=None, frame=LOAD), (1, 2))),
+    *(make("order", f.Interrupted("barrier", LOAD, REDUCE, others)) for make in (one, two) for others in ((0, 1), (3,), ())),
     Finding("not_entered", [], f.UnnamedElsewhere(("process 12",), None, ("process 13", "process 14"), STEP, LOAD), 0.7),
     Finding("end_stall", [], f.UnnamedElsewhere(("process 12",), REDUCE, ("the process of b.txt",), STEP), 0.7),
     *(one("slow", f.Compiling(compiler, on), frame=LOAD, waiters=Waiters((0, 1), STEP)) for compiler, on in (("XLA", False), ("torch.compile", True), ("Triton", True))), two("slow", f.Compiling("XLA", True)),

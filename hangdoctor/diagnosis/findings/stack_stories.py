@@ -33,6 +33,17 @@ class UnmatchedPair(Struct, frozen=True):
     served: tuple[int, ...] = ()
 
 
+class OwesAnswer(Struct, frozen=True):
+    """In `own` it waits for rank `asked`, which is in `op` and takes what any rank sends; `through` are past
+    that exchange.
+    """
+
+    own: Op
+    asked: int
+    op: Op
+    through: tuple[int, ...]
+
+
 class Compiling(Struct, frozen=True):
     """At work in a compiler at all samples, while all others waited; `goes_on`: these got on between
     the samples.
@@ -124,4 +135,5 @@ StackStory = (
     | Compiling
     | AsksForOther
     | Interrupted
+    | OwesAnswer
 )

@@ -162,6 +162,7 @@ def _waiting(finding: Finding, full: bool) -> str:
         finding.story,
         f.InOther
         | f.Interrupted
+        | f.OwesAnswer
         | f.OtherTag
         | f.OtherRoot
         | f.StepsApart

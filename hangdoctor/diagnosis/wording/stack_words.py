@@ -127,6 +127,22 @@ def _(story: f.AmountApart, finding: Finding) -> str:
 
 
 @tell.register
+def _(story: f.OwesAnswer, finding: Finding) -> str:
+    asked = f"rank {story.asked}"
+    own = f"{subject(finding)} waits at {terms.place_of(story.own)} for {asked}"
+    takes = f"which waits at {terms.place_of(story.op)} for what any rank sends"
+    past = f"{terms.ranks(story.through)} are past that: most likely it left an answer out"
+    return f"{own}, {takes}; {past}"
+
+
+@by_story.register
+def _(story: f.OwesAnswer, finding: Finding) -> str:
+    who, at = terms.ranks(tuple(finding.ranks)), terms.place_of(story.own)
+    see = f"See what lets {who} come back to {at} without sending its result: a swallowed exception, a continue"
+    return f"{see}; else rank {story.asked} counts one answer too many. {count(finding)}".strip()
+
+
+@tell.register
 def _(story: f.Interrupted, finding: Finding) -> str:
     own = f"{subject(finding)} {terms.choose(finding.ranks, 'was', 'were')} interrupted in {story.outer}"
     calls = f"by {terms.frame(story.handler)}, as a signal's handler does, which calls {terms.short_op(story.op)}"

@@ -67,6 +67,7 @@ def says_where(finding: Finding) -> bool:
         | f.UnmatchedPair
         | f.Compiling
         | f.Interrupted
+        | f.OwesAnswer
         | f.UnnamedElsewhere
         | f.EndedItself,
     )
