@@ -3,14 +3,15 @@ that means to go another number of rounds than all others; and why one that is k
 out.
 
 In each function that all living ranks are in, or all that wait in a send or receive, a variable
-that says how many (`stacks/amounts.py`) is compared. Who has another number in it than all others,
+that says how many (`stacks/amounts.py`) is compared; then in each file, since stages are in its
+forward phase and others in its backward phase. Who has another number in it than all others,
 which agree, makes more or fewer calls than they expect. The same where all wait, in several
 operations, and stacks alone do not show which of them is wrong.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
@@ -97,10 +98,14 @@ def apart(views: Sequence[RankView]) -> Odd | None:
 
 
 def _odd_ones(views: Sequence[RankView]) -> Iterator[Odd]:
-    """Of each function that all are in, outermost first, by each of its variables."""
-    frames = [_by_function(view) for view in views]
-    for function in [key for key in frames[0] if all(key in other for other in frames[1:])]:
-        here = [of[function] for of in frames]
+    """Of each function that all are in, outermost first, then of each file, by each variable."""
+    yield from _in_each([_by_function(view) for view in views], views)
+    yield from _in_each([_by_file(view) for view in views], views)
+
+
+def _in_each(frames: Sequence[Mapping[object, Frame]], views: Sequence[RankView]) -> Iterator[Odd]:
+    for key in [key for key in frames[0] if all(key in other for other in frames[1:])]:
+        here = [of[key] for of in frames]
         for name in sorted(n for n in here[0].values if n.startswith(AMOUNT)):
             values = [frame.values.get(name) for frame in here]
             own = _odd_value(values)
@@ -110,7 +115,16 @@ def _odd_ones(views: Sequence[RankView]) -> Iterator[Odd]:
                 yield Odd(views[at].rank, name.removeprefix(AMOUNT), own, usual or 0, here[at])
 
 
-def _by_function(view: RankView) -> dict[tuple[str, str], Frame]:
+def _by_file(view: RankView) -> dict[object, Frame]:
+    """The one frame of each file that has such a variable."""
+    found: dict[object, list[Frame]] = {}
+    for frame in view.path:
+        if any(name.startswith(AMOUNT) for name in frame.values):
+            found.setdefault(frame.file, []).append(frame)
+    return {file: frames[0] for file, frames in found.items() if len(frames) == 1}
+
+
+def _by_function(view: RankView) -> dict[object, Frame]:
     """The frames of a stack, outermost first; of one that calls itself none."""
     names = [(frame.name, frame.file) for frame in view.path]
     once = {name for name in names if names.count(name) == 1}

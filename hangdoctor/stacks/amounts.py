@@ -21,12 +21,12 @@ _SCHEDULES = "torch/distributed/pipelining/schedules.py"
 _OF_MEGATRON = "pipeline_parallel/schedules.py"
 # What programs go through round by round; those of the second kind may be a rank's part of the data, too
 _ROUNDS = (
-    r"(?:(?:micro_?|mini_?)?batch(?:es)?|mbs?|steps?|rounds?|chunks?|iters?|iterations?|messages?|msgs?|requests?|episodes?"
+    r"(?:(?:micro_?|mini_?)?batch(?:es)?|micros?|mbs?|steps?|rounds?|chunks?|iters?|iterations?|messages?|msgs?|requests?|episodes?"
     r"|rollouts?|transfers?|exchanges?|updates?|accum\w{0,20}|epochs?|sweeps?|passes|turns?|waves?|hops?|phases?|repeats?)"
 )
 _PARTS = r"(?:samples?|items?|records?|parts?|shards?|tensors?|tasks?)"
 _SEVERAL = (
-    r"(?:(?:micro_?|mini_?)?batches|mbs|steps|rounds|chunks|iters|iterations|messages|msgs|requests|episodes|rollouts"
+    r"(?:(?:micro_?|mini_?)?batches|micros|mbs|steps|rounds|chunks|iters|iterations|messages|msgs|requests|episodes|rollouts"
     r"|transfers|exchanges|updates|epochs|sweeps|passes|turns|waves|hops|phases|repeats)"
 )
 _AMOUNT = late(

@@ -46,6 +46,23 @@ def test_who_goes_another_number_of_rounds_is_named_alone() -> None:
     assert "See where rank 1 takes num_micro from" in said.causes[0].advice
 
 
+def test_stages_in_two_phases_of_one_file() -> None:
+    """Each phase has the number for itself, and no function that all are in has it."""
+
+    def phase(rank: int, call: str, peer: int, number: int) -> RankCapture:
+        made = at(rank, call, peer, None)
+        for one in made.samples:
+            one.threads[0].frames[1].values[AMOUNT + "n_micro"] = number
+        return made
+
+    ranks = [phase(1, "backward", 2, 3), phase(2, "forward", 1, 4), phase(3, "forward", 2, 4)]
+    said = judged(at(0, "backward", 1, None), *ranks)
+    assert causes(said) == [("p2p_unmatched", [1, 2])]  # of rank 0 it is not known
+    said = judged(phase(0, "backward", 1, 4), *ranks)
+    assert causes(said) == [("p2p_unmatched", [1])]
+    assert "has n_micro=3 in backward (pipe.py:10), all others in it 4" in said.summary
+
+
 @pytest.mark.parametrize(
     "numbers",
     [(4, 4, 4, 4), (4, 2, 2, 4), (5, 2, 4, 4), (4, 4, 4, 2), (4, None, 4, 4)],
@@ -57,7 +74,7 @@ def test_else_it_is_left_open_between_the_two(numbers: tuple[int | None, ...]) -
 
 @pytest.mark.parametrize(
     "name",
-    "n num_microbatches n_micro_batches micro_batches num_steps n_chunks max_steps total_rounds batch_count steps_per_epoch count inner_sweeps rounds eval_batches n_samples".split(),
+    "n num_microbatches n_micro num_micros n_micro_batches micro_batches num_steps n_chunks max_steps total_rounds batch_count steps_per_epoch count inner_sweeps rounds eval_batches n_samples".split(),
 )
 def test_names_of_amounts(name: str) -> None:
     loop = ["def step(self, some):", f"    for k in range({name} - 1):", "        send(k)"]
