@@ -33,7 +33,8 @@ def add_places(capture: JobCapture, boxes: Sequence[Contents], asked: float = 0.
     elif uncounted:
         _add_to_all(uncounted, by_rank, until, Company.ALL_IN_CALLS)
         found = [bool(rank.samples) for rank in uncounted]
-    if any(map(_is_in_call, uncounted)):
+    # That several of JAX's wait at one line of a compiled function is for the diagnosis to see.
+    if any(_is_in_call(rank) or (rank.has_jax and rank.samples) for rank in uncounted):
         _mark_at_work([r for r in uncounted if not r.samples], by_rank, until)
     capture.by_heartbeat = capture.by_heartbeat or any(found)
     idle = {r.rank: Path(by_rank[r.rank].box.path) for r in capture.ranks() if r.samples}
