@@ -231,6 +231,7 @@ class Ground(Enum):
         "a table of all ranks shows no rank apart, and a check raised what it shows",
     )
     LOG_OWN_WORD = (0.60, "the program's own output calls it the one that is stuck or faulty")
+    LOG_AWAITED = (0.60, "an error of another rank's time limit says that it waited for this one")
     LOG_ALIKE = (
         0.70,
         "several ranks raised one error in one place, and which was first does not show",

@@ -28,6 +28,7 @@ from hangdoctor.diagnosis.findings import (
 from hangdoctor.diagnosis.findings.log_places import OtherWords
 from hangdoctor.diagnosis.findings.log_stories import (
     FailedFirst,
+    GaveUpOn,
     HeartbeatStopped,
     LogAgrees,
     LogContradicts,
@@ -142,7 +143,7 @@ FINDINGS: list[Finding] = [
     one("mismatch", OtherWords("run/7f3a", "run/19c0", (0, 1, 2)), frame=LOAD),
     one("end_stall", WentOn(REDUCE, (0, 1))), two("end_stall", WentOn(REDUCE, (0, 1, 3))), one("error", FailedFirst("ValueError", "bad shard", later=True), frame=LOAD),
     *(two("error", TableTells(how, TABLE, tuple(range(8)), "ValueError")) for how in ("no number", "all other", "some no number", "one no number", "one other")),
-    one("error", TableTells("one other", TABLE, tuple(range(8)))), one("not_entered", NamedByProgram(WORD)), two("error", FailedFirst("ValueError", "bad shard", together=True), frame=LOAD),
+    one("error", TableTells("one other", TABLE, tuple(range(8)))), one("not_entered", NamedByProgram(WORD)), one("not_entered", GaveUpOn(3, WORD)), two("error", FailedFirst("ValueError", "bad shard", together=True), frame=LOAD),
     one("error", FailedFirst("ValueError", "bad shard", others=3), frame=LOAD), two("error", FailedFirst("ValueError", "bad shard", one_of=True), frame=LOAD),
     Finding("error", [2, 3, 5], FailedFirst("ValueError", "bad shard", one_of=True), 0.5), Finding("dead", [5], FailedFirst("", meaning="it crashed", others=2, others_on=("n7",)), 0.7, ["n2", "n7"]),
     one("dead", LoggedDeath(End(7), aborted=True, others=3)), Finding("error", [], FailedFirst("ValueError", "bad shard", someone=Someone(part="SGLang's detokenizer")), 0.5),

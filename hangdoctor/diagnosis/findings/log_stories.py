@@ -243,6 +243,13 @@ class NamedByProgram(Struct, frozen=True):
     where: Quote
 
 
+class GaveUpOn(Struct, frozen=True):
+    """The time limit of rank `by`'s own program ran out while it waited for this one, as its error says."""
+
+    by: int
+    where: Quote
+
+
 class SubmittedApart(Struct, frozen=True):
     """Horovod lists operations that some ranks have submitted and others not, and the other way round."""
 
@@ -296,6 +303,7 @@ LogStory = (
     | FailedInWords
     | TableTells
     | NamedByProgram
+    | GaveUpOn
     | DeviceStory
     | PlaceStory
     | LoggedDeath

@@ -33,6 +33,7 @@ from . import (
 )
 from .apart_in_table import apart_in_table
 from .asked import asks
+from .awaited import awaited
 from .beside import CRASH, clear_who_waited, weigh
 from .beside_lines import name_beside
 from .by_stacks import by_stacks
@@ -310,7 +311,8 @@ def decide(scene: Scene) -> First | None:
     if table is not None:
         return table
     if first is not None and first.named:
-        instead = told_apart(scene, first) or alike_instead(scene, first)
+        instead = awaited(scene, first) or told_apart(scene, first)
+        instead = instead or alike_instead(scene, first)
         return instead or of_no_rank(scene, first)
     named = _named(scene)
     if first is None or (named is not None and named.finding.ranks):

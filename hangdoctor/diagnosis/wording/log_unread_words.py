@@ -9,7 +9,7 @@ import re
 from ...text.late import late
 from ...text.ranges import format_ranks
 from ..findings import Finding
-from ..findings.log_stories import FailedInWords, NamedByProgram, TableTells
+from ..findings.log_stories import FailedInWords, GaveUpOn, NamedByProgram, TableTells
 from . import stories, terms
 from .advice import by_story
 from .log_words import NO_RANK, WORDS, who_of
@@ -120,3 +120,16 @@ def _(story: NamedByProgram, finding: Finding) -> str:
 @by_story.register
 def _(story: NamedByProgram, finding: Finding) -> str:
     return "Read what the program prints of it before and after that line, and why it prints that. hangdoctor dump while the job waits shows the place of each rank."
+
+
+@stories.tell.register
+def _(story: GaveUpOn, finding: Finding) -> str:
+    says = f"'{terms.both_ends(story.where.says, WORDS)}' ({story.where.file}:{story.where.line})"
+    be = terms.choose(finding.ranks, "is", "are")
+    return f"{who_of(finding)} {be} what rank {story.by} waited for until its own limit: {says}"
+
+
+@by_story.register
+def _(story: GaveUpOn, finding: Finding) -> str:
+    who = terms.ranks(finding.ranks)
+    return f"See what {who} did then: it sent nothing, or sent it otherwise (another tag, another partner). Next time start it with hangdoctor run -- CMD."
