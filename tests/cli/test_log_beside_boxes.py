@@ -6,8 +6,14 @@ from typing import Literal
 
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.diagnosis.draft import Draft
-from hangdoctor.diagnosis.findings import Clue, Finding
-from hangdoctor.diagnosis.findings.log_stories import FailedFirst, LogContradicts, Quote
+from hangdoctor.diagnosis.findings import Clue, End, Finding
+from hangdoctor.diagnosis.findings.log_stories import (
+    FailedFirst,
+    LogContradicts,
+    LoggedDeath,
+    Quote,
+    StoppedRunning,
+)
 from hangdoctor.diagnosis.logs.boxes_first import prefer
 from hangdoctor.model.capture import JobCapture, NodeCapture, RankCapture
 from hangdoctor.model.diagnosis import Diagnosis, Kind
@@ -113,6 +119,40 @@ def test_waits_in_gloo_of_all_others_support_the_stacks() -> None:
     found = beside_stacks(outside=2, waited=[0, 1, 3])
     [cause] = found.causes
     assert any("The log agrees" in e.says and "rank 2 did not" in e.says for e in cause.evidence)
+
+
+def test_a_rank_that_did_not_run_is_not_dead_since_its_launcher_killed_it() -> None:
+    """It was stopped, by its heartbeat; the log has the SIGKILL that came for the others' time-out."""
+
+    def found_of(kind: Kind, code: int, rank: int = 2) -> Finding:
+        story = LoggedDeath(End(code)) if kind == "dead" else StoppedRunning(8.0)
+        return Finding(kind, [rank], story, 0.85)
+
+    def preferred(by_boxes: Finding, together: Finding) -> Finding:
+        alone, draft = Draft(), Draft()
+        alone.findings, draft.findings = [by_boxes], [together]
+        alone.status, draft.status = "hang", "failed"
+        prefer(alone, draft)
+        return draft.findings[0]
+
+    assert preferred(found_of("stopped", 0), found_of("dead", -9)).kind == "stopped"
+    assert preferred(found_of("stopped", 0), found_of("dead", -11)).kind == "dead"
+    assert preferred(found_of("dead", -9), found_of("dead", -9)).confidence == 0.85
+
+
+def test_jaxs_abort_after_its_barriers_limit_is_no_first_death() -> None:
+    """Two of three ranks waited for rank 2 until the limit, and then the coordinator ended all three."""
+    says = (
+        "JaxRuntimeError\nDEADLINE_EXCEEDED: Barrier timed out. Id: epoch-3::0. This usually happens because a task "
+        "triggered the barrier too early. # of tasks that reached the barrier: 2/3. The first task at the barrier: 0. "
+        "Some timed out task names: 2   RPC: /xla.coordination"
+    )
+    boxes = [left(0, 1012.0, says), left(1, 1012.01, says), left(2)]
+    found = verdict(boxes, [ended(rank, -6, 1020.0 + rank / 100) for rank in range(3)])
+    assert [(c.kind, c.ranks) for c in found.causes] == [("not_entered", [2])], found.summary
+    assert "never joined the barrier epoch-3" in found.summary
+    alone = verdict([left(0), left(1), left(2)], [ended(0, -6, 1020.0), ended(1, -15, 1021.0)])
+    assert alone.causes[0].kind == "dead"
 
 
 # ---------------------------------------------------------------------- dumps beside boxes

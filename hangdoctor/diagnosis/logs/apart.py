@@ -93,17 +93,18 @@ def guarded(scene: Scene) -> First | None:
 
 
 def left(scene: Scene) -> First | None:
-    """Ranks with output of their own that torchelastic does not list among the failed, where it lists
-    all others, and those only lost a connection: they had ended with exit code 0.
+    """Ranks with output of their own, or between two that are listed, that torchelastic does not list among
+    the failed, where it lists all others, and those only lost a connection: they had ended with exit code 0.
     """
     listed = [f for f in scene.of(Ended) if f.by == "torchelastic" and f.rank >= 0]
     lost = {v.rank for v in scene.victims() if v.rule == "peer_closed"}
     failed = set(ranks_named(listed))
-    ranks = sorted(set(scene.everyone) - failed)
+    between = _between(listed)
+    ranks = sorted((set(scene.everyone) | between) - failed)
     spoke = set(ranks_named(scene.of(PythonError)))
     consequences = all(f.code in (1, -signal.SIGTERM, -signal.SIGABRT) for f in listed)
     known = bool(lost) and failed <= lost | spoke and not spoke - lost and consequences
-    silent = set(ranks) <= set(scene.logs.heard) and not spoke & set(ranks)
+    silent = set(ranks) <= between | set(scene.logs.heard) and not spoke & set(ranks)
     if not known or not silent or not _few(scene, ranks, failed):
         return None
     finding = Finding(
@@ -117,6 +118,14 @@ def left(scene: Scene) -> First | None:
         name = scene.logs.files[fact.file].name
         finding.clues = [Clue("log", (fact.rank,), Quote(name, fact.line, fact.says))]
     return First(finding, [], True)
+
+
+def _between(listed: Sequence[Ended]) -> set[int]:
+    """Ranks below the highest of one agent's table, whose ranks are in a row, that are not in it."""
+    ranks = {f.rank for f in listed}
+    if len({f.node for f in listed if f.node}) > 1 or len(ranks) < 2:
+        return set()
+    return set(range(min(ranks), max(ranks))) - ranks
 
 
 def behind(scene: Scene) -> First | None:

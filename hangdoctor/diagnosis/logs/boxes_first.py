@@ -17,7 +17,7 @@ from ..case import Case
 from ..confidence import Less, lowered
 from ..draft import Draft
 from ..findings import Clue, Finding
-from ..findings.log_stories import LogContradicts
+from ..findings.log_stories import LogContradicts, LoggedDeath
 from ..ops.evidence import Note, Remark
 
 Judge = Callable[[Case, Draft], None]
@@ -51,17 +51,27 @@ def prefer(alone: Draft, draft: Draft) -> None:
     """Take the verdict of the boxes where it names ranks, and both together name others or none."""
     by_boxes, together = _named(alone.findings), _named(draft.findings)
     lost = any(finding.kind == "unreachable" for finding in draft.findings)
-    if not by_boxes or by_boxes == together or lost:
+    same = by_boxes == together and not _was_swept(alone.findings, draft.findings)
+    if not by_boxes or same or lost:
         return
     printed = [clue for finding in draft.findings for clue in finding.clues if clue.source == "log"]
     for finding in alone.findings:
         finding.add_clues(printed)
-    if together:
+    if together and by_boxes != together:
         _contradict(alone.findings, draft.findings[0], tuple(sorted(together)))
         who = tuple(sorted(together)), tuple(sorted(by_boxes))
         alone.notes.append(Note(Remark.LOG_DISAGREES, who[0], blamed=who[1]))
     draft.findings, draft.status = alone.findings, alone.status
     draft.waits, draft.notes, draft.remaining = alone.waits, alone.notes, None
+
+
+def _was_swept(by_boxes: list[Finding], together: list[Finding]) -> bool:
+    """Whether the log has as a death by SIGKILL what the boxes have as a rank that did not run, or did not
+    come, while the others waited: a launcher kills who does not end at a SIGTERM.
+    """
+    deaths = [f.story for f in together if f.kind == "dead"]
+    kills = [s for s in deaths if isinstance(s, LoggedDeath) and s.end.code == -9 and not s.memory]
+    return bool(kills) and len(kills) == len(together) and all(f.kind != "dead" for f in by_boxes)
 
 
 def _named(findings: list[Finding]) -> set[int]:

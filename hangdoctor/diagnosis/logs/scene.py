@@ -29,6 +29,7 @@ WAITS = (*LIMITS, "peer_closed")  # or lost another rank
 NCCL_WARNED = "nccl_warned"  # a rule: it knows the form of the line, and not its words
 HCCL_WAIT = "hccl_wait"  # a rank waited for others in HCCL
 _LIMITED = (TimedOut, GlooTimeout, Guarded, Unanswered)  # waits that reached a limit
+_JAX_BARRIER = "jax_barrier"  # a rule
 T = TypeVar("T", bound=AnyFact)
 _NAMES = {
     "DDP": "DistributedDataParallel",
@@ -125,7 +126,7 @@ def nodes_named(facts: Iterable[AnyFact]) -> set[str]:
 def open_scene(logs: JobLogs, attempt: int) -> Scene:
     """One attempt of the job, counted from 0."""
     facts = [f for f in logs.facts if f.attempt == attempt]
-    waits = [i for i, f in enumerate(facts) if isinstance(f, _LIMITED)]
+    waits = [i for i, f in enumerate(facts) if _is_limit(f)]
     everyone = _everyone(logs, facts)
     return Scene(
         logs=logs,
@@ -137,6 +138,12 @@ def open_scene(logs: JobLogs, attempt: int) -> Scene:
         unread=[f for f in logs.unread if f.attempt == attempt],
         printed=[f for f in logs.printed if f.attempt == attempt],
     )
+
+
+def _is_limit(fact: AnyFact) -> bool:
+    """Whether a wait reached its limit; after that of its barrier JAX aborts every process."""
+    by_jax = isinstance(fact, PythonError) and fact.rule == _JAX_BARRIER
+    return by_jax or isinstance(fact, _LIMITED)
 
 
 def _homes(logs: JobLogs, facts: list[AnyFact]) -> dict[int, str]:

@@ -18,6 +18,7 @@ _EVERYONE = -1
 _HABIT = 4  # times that an error was caught before
 _BETWEEN = 8  # lines between two of them
 _LONG = 100  # lines between the first and the last
+_THRICE, _FAR = 3, 20  # so many, with so many lines between any two: no ranks say that together
 Way = tuple[int, int]  # of counting: which pattern, and up to what; only the same are compared
 
 
@@ -44,8 +45,10 @@ def _is_habit(lines: list[int]) -> bool:
     """By how many lines had been spoken at each: several ranks say one thing at once, at the end of
     a job.
     """
-    apart = sum(later - earlier >= _BETWEEN for earlier, later in pairwise(lines))
-    return apart >= _HABIT or (len(lines) > _HABIT and lines[-1] - lines[0] >= _LONG)
+    between = [later - earlier for earlier, later in pairwise(lines)]
+    far = len(lines) >= _THRICE and min(between) >= _FAR
+    apart = sum(gap >= _BETWEEN for gap in between)
+    return far or apart >= _HABIT or (len(lines) > _HABIT and lines[-1] - lines[0] >= _LONG)
 
 
 def _habit(fact: PythonError | KnownError) -> object:

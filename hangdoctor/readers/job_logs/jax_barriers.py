@@ -3,7 +3,11 @@
 DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: sync. Timed out task names:
 /job:jax_worker/replica:0/task:3
 
-From 2024 on two lines more lie between: how many came, and which of them was the first.
+From 2024 on two lines more lie between: how many came, and which of them was the first; in 2025 a task's
+name became its number:
+
+The first task at the barrier: 1. Some timed out task names:
+2
 """
 
 from __future__ import annotations
@@ -16,6 +20,8 @@ _NAME = late(
     r"Barrier timed out\. (?:Barrier_id|Id): (?P<name>[^\s]{1,120}?)(?:::\d{1,9})?\.(?:\s|$)"
 )
 _TASK = late(r"^\s*/job:\w{1,40}/replica:0/task:(\d{1,7})\s*$")
+_NUMBER = late(r"^\s{0,8}(\d{1,7})\s{0,8}$")
+_LIST = "timed out task names:"
 _BETWEEN = ("# of tasks that reached", "The first task at the barrier")
 JAX = "jax"
 
@@ -25,15 +31,17 @@ class JaxBarriers:
 
     def __init__(self) -> None:
         self._name: str | None = None  # of the barrier whose tasks may follow
+        self._listed = False  # the line above begins or goes on with the list of them
 
     def feed(self, text: str) -> BarrierMissed | None:
         """A task that did not come."""
         if BEGIN in text and (match := _NAME.search(text)) is not None:
-            self._name = match["name"]
+            self._name, self._listed = match["name"], text.rstrip().endswith(_LIST)
             return None
         if self._name is None:
             return None
-        task = _TASK.match(text)
+        task = _TASK.match(text) or (_NUMBER.match(text) if self._listed else None)
+        self._listed = task is not None or text.rstrip().endswith(_LIST)
         if task is not None:
             return BarrierMissed(missed_ranks=[int(task[1])], name=self._name, by=JAX)
         if not any(words in text for words in _BETWEEN):

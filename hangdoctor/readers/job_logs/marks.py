@@ -18,6 +18,8 @@ _PREPARES = late(
     r"|Map|Filter|Running tokenizer|Generating \w+ split|Saving the dataset)\b[^|%]{0,120}:\s{0,4}\d{1,3}%(?:\|[^|]{0,400})?\s*$"
 )
 _NO_BAR = late(r"% {1,4}(\d{1,12})/(\d{1,12}) \[")  # the same, its bar left out
+# A bar that a program draws itself: `train |##......| 25/600 mae 2.8`, `[=====>    ] 12/40`
+_DRAWN = late(r"(?:^|[|\[])[#=*█▇▏▎▍▌▋▊▉░>.\-_ ]{6,200}[|\]]\s{0,4}(\d{1,12})\s?/\s?(\d{1,12})\b")
 # Megatron, DeepSpeed, torchtitan, Lightning, Hugging Face, and what people print themselves.
 _PROGRESS = (
     late(r"\biteration:?\s+(\d{1,12})\s?/\s*(\d{1,12})\b"),
@@ -34,6 +36,7 @@ _PROGRESS = (
     ),
     _BAR,
     _NO_BAR,
+    _DRAWN,
     late(r"'epoch': (\d{1,6}(?:\.\d{1,6})?)"),
     late(r"\bnum_updates=(\d{1,12})\b"),  # fairseq's
     late(r"(?<![\w.])(?:it|i|batch|update)=(\d{1,12})\b[^:\n]{0,80}?=\s?-?\d{0,9}\.\d", re.I),
@@ -188,7 +191,8 @@ def progress(text: str) -> tuple[Way, Progress] | None:
     for number, pattern in enumerate(_PROGRESS):
         bar = pattern is _BAR or pattern is _NO_BAR
         # A bar that was drawn anew in one line stands where it was drawn last.
-        match = _last(pattern, text[-_LONG:]) if bar else pattern.search(text[:_LONG])
+        drawn = bar or pattern is _DRAWN
+        match = _last(pattern, text[-_LONG:]) if drawn else pattern.search(text[:_LONG])
         if match is not None:
             if _NO_PROGRESS.search(text[:_LONG]) is not None:
                 return None

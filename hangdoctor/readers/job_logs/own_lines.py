@@ -39,6 +39,7 @@ from ...text import redaction
 from ...text.late import late
 from ...text.plain import readable
 from . import source
+from .glued_lines import GluedLines
 from .habits import ANSI, habits
 from .prefix import Said, strip
 from .speaker_labels import Label, learn
@@ -164,7 +165,9 @@ def _ends(facts: Iterable[AnyFact]) -> dict[int, int]:
 
 
 def _of_file(index: int, asked: Asked, end: int, share: int) -> Iterator[_Line]:
-    pieces = list(_pieces(asked.path, end, share))
+    read = list(_pieces(asked.path, end, share))
+    glued = GluedLines(text for _, text in read[:_SAMPLE])
+    pieces = [(number, part) for number, text in read for part in glued.parted(text)]
     usual, clock = habits(text for _, text in pieces[:_SAMPLE]), Clock()
     label = learn([text for _, text in pieces])
     alone = f"file {index}" if share >= _FEWEST else ""

@@ -60,6 +60,28 @@ def test_what_a_job_had_lived_with_did_not_end_it(tmp_path: Path) -> None:
     assert found.causes == [] and "ended from outside by SIGTERM" in found.summary
 
 
+@pytest.mark.parametrize(("between", "ranks"), [(24, []), (3, [-1])])
+def test_three_of_one_kind_with_much_between_them_were_caught(
+    tmp_path: Path, between: int, ranks: list[int]
+) -> None:
+    """Three ranks that fail together print one below the other."""
+    lines = "".join(f"chunk {n} of the file read\n" for n in range(between))
+    text = (trace("", "produce", "BadFrame: detector counts below zero") + lines) * 3
+    found = diagnosed(tmp_path, text + waited(0) + waited(1))
+    told = any("BadFrame" in cause.summary for cause in found.causes)
+    assert told == bool(ranks), found.summary
+
+
+@pytest.mark.parametrize(
+    "bar", ["|###.......| {}/60", "[==>       ] {}/60", "|█████     | {}/60 loss 0.3"]
+)
+def test_a_bar_that_a_program_draws_itself_shows_that_it_went_on(tmp_path: Path, bar: str) -> None:
+    steps = [bar.format(n) + "\n" for n in range(20, 40)]
+    text = steps[0] + trace("", "read", "ValueError: bad row") + "".join(steps[1:]) + waited(0)
+    found = diagnosed(tmp_path, text)
+    assert all("bad row" not in cause.summary for cause in found.causes), found.summary
+
+
 FIRST = (
     '[rank2]: Traceback (most recent call last):\n[rank2]:   File "/app/tts.py", line 9, in <module>\n[rank2]: OSError: stale\n'
     "E1127 07:24:29.914000 5 torch/distributed/elastic/multiprocessing/api.py:1002] failed (exitcode: 1) local_rank: 2 (pid: 11) of binary: /usr/bin/python\n"

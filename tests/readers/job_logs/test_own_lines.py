@@ -133,6 +133,7 @@ def test_the_one_that_says_that_it_leaves(tmp_path: Path) -> None:
         ("07:15 worker{0} INFO batch {1} loss 0.5", "worker"),
         ("Nov 27 07:15:56 sr-{0}  INFO: step {1} l1=0.4", "sr-"),
         ("[{0}] step {1}", "["),
+        ("[   5.67s] r{0} step {1}", "r"),
         ("09:27:21.657 {0}: part 1 step {1} loss 5.5", ""),
         ("I process {0} INFO step {1}", "process "),
         ("10:25:18 * voice {0}/3 | step {1} loss 2.0", "voice "),

@@ -112,6 +112,17 @@ def test_its_folder_is_enough(tmp_path: Path) -> None:
     assert named(diagnosed(tmp_path, folders("hello\n"))) == [("dead", [3])]
 
 
+def test_one_that_the_table_leaves_out_between_two_others_had_ended_well(tmp_path: Path) -> None:
+    """Nothing else shows that there was a rank 2."""
+    lines = "".join(map(lost, (0, 1, 3))) + FAILED.replace("{2}", "3")
+    found = diagnosed(tmp_path, lines)
+    assert named(found) == [("dead", [2])], found.summary
+    assert "sys.exit(0)" in found.summary
+    assert (
+        diagnosed(tmp_path, "".join(map(lost, range(4))) + FAILED.replace("{2}", "3")).causes == []
+    )
+
+
 def test_the_empty_files_of_a_folder_are_not_noted(tmp_path: Path) -> None:
     files = folders("hello\n") | {f"run_x/attempt_0/{r}/stdout.log": "" for r in range(4)}
     assert not [note for note in diagnosed(tmp_path, files).notes if "no stack" in note]

@@ -104,6 +104,15 @@ def test_who_did_not_come_to_a_barrier_of_jax(tmp_path: Path) -> None:
     )
     verdict = diagnosed(tmp_path, newer)
     assert named(verdict) == [("not_entered", [1])] and "sync:ckpt" in verdict.summary
+    numbers = barrier(
+        "Id: epoch-3::0. This usually happens because a task triggered the barrier too early.",
+        "# of tasks that reached the barrier: 5/7.",
+        "The first task at the barrier: 1. Some timed out task names:",
+        "2",
+        "4",
+    )
+    verdict = diagnosed(tmp_path, numbers)
+    assert named(verdict) == [("not_entered", [2, 4])] and "epoch-3" in verdict.summary
 
 
 def test_who_waited_for_a_key_of_jax_to_the_limit_did_not_fail_first(tmp_path: Path) -> None:
