@@ -22,6 +22,7 @@ from .findings import (
     Finding,
     InOther,
     NotJoined,
+    OwesAnswer,
     PrintedAtLimit,
     SeenByHeartbeat,
     WaitsIn,
@@ -71,6 +72,8 @@ def _decide(case: Case, alone: list[Finding]) -> bool:
         return all(view.place.kind == "start" for view in case.alive)
     if case.absent or case.unread:
         return False
+    if all(isinstance(finding.story, OwesAnswer) for finding in alone):
+        return True  # nobody but these two waits for one of them
     if case.waiting and all_in_mpi(case.waiting):
         return True  # the same stacks as of a living job, and in all that time they ran no Python
     if _records_lack_only(case, {rank for finding in alone for rank in finding.ranks}):
