@@ -25,6 +25,9 @@ _MESSAGE = 400  # characters
 _PATH = 160
 # The first exception of a chain: marked lines, which older readers skip.
 _FIRST = "first"
+# What ranks sent to one another, as torch's distributed checkpoint does: each raises what some of them met.
+_GATHERED = "gathered"
+_CHECKPOINT = ("CheckpointException", "torch.distributed.checkpoint")
 _ORIGINAL = "Original Traceback (most recent call last):\n"
 _CHAIN, _FIRST_OWN, _FIRST_MESSAGE = 20, 3, 200
 
@@ -37,8 +40,27 @@ def of_exception(error: BaseException) -> tuple[int, str]:
     message, frames = _of_worker(_message(error))
     lines = [_line(type(error).__name__), _line(message)[:_MESSAGE]]
     lines += _first_of_chain(error)
+    lines += _gathered(error)
     lines += [_place(frame) for frame in [*frames, *_frames(error.__traceback__)]]
     return fmt.BY_EXCEPTION, "\n".join(lines)
+
+
+def _gathered(error: BaseException) -> list[str]:
+    """Of a failure that all ranks raise, which of them met it, and what the first of these did."""
+    kind = type(error)
+    name, package = _CHECKPOINT
+    if kind.__name__ != name or not kind.__module__.startswith(package):
+        return []
+    found = next((of for of in error.args if type(of) is dict), {})
+    failures = [(rank, pair) for rank, pair in found.items() if type(rank) is int and len(pair) > 1]
+    if not failures:
+        return []
+    ranks = ",".join(str(rank) for rank, _ in failures[:_CHAIN])
+    inner, trace = failures[0][1][:2]
+    words = _line(_message(inner))[:_FIRST_MESSAGE]
+    lines = [f"\t{_GATHERED}\t{ranks}\t{_line(type(inner).__name__)}\t{words}"]
+    frames = [(one.name, one.filename, one.lineno or 0) for one in reversed(trace or ())]
+    return lines + [f"{_place(frame)}\t{_GATHERED}" for frame in frames[:_OWN]]
 
 
 def _of_worker(message: str) -> tuple[str, list[tuple[str, str, int]]]:

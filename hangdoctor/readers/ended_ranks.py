@@ -52,6 +52,7 @@ BY = "hangdoctor run"
 _MOST = 64 << 20  # bytes of one file of ends
 _OF_OTHERS = (BarrierMissed, GlooTimeout, GpuShared, Mismatch, StoreCount)
 _FIRST = "\tfirst\t"  # the first exception of a chain, as `probe.ending` marks it
+_GATHERED = "\tgathered\t"  # what other ranks met, as `probe.ending` marks it
 # Codes of a process whose program has left: its own, or a crash of C++ at the exit.
 _AT_EXIT = frozenset({*range(1, 256), -6, -11})
 
@@ -182,9 +183,26 @@ def _error(contents: Contents) -> PythonError | None:
     if not box.end_text:
         return None
     kind, message, *lines = [*box.end_text.split("\n"), ""]
-    error = _python_error(kind, message, lines)
+    error = _gathered(kind, lines, contents.ops.rank) or _python_error(kind, message, lines)
     error.says += _doing(contents)
     _by(error, contents.ops.rank, box.host, box.pid, at=box.ended_s)
+    return error
+
+
+def _gathered(kind: str, lines: Sequence[str], rank: int) -> PythonError | None:
+    """What ranks told one another that some of them had met: the rank's own failure, else one that only
+    follows from that. None of another exception.
+    """
+    told = next((line.split("\t", 4)[2:] for line in lines if line.startswith(_GATHERED)), [])
+    if len(told) != 3:
+        return None
+    ranks, inner, message = told
+    if str(rank) in ranks.split(","):
+        ending = _GATHERED.rstrip("\t")
+        own = [line.removesuffix(ending) for line in lines if line.endswith(ending)]
+        return _python_error(inner, message, own)
+    error = _python_error(kind, f"of rank {ranks}: {inner}: {message}", lines)
+    error.role = "consequence"
     return error
 
 

@@ -19,6 +19,7 @@ from .box_place import LastPlace
 
 _SOON_S = 1.0  # an end is noted a moment after the operation that it left
 _ABORTS = (-signal.SIGABRT, -signal.SIGINT, 128 + signal.SIGABRT)
+_LONG_S = 5.0  # without progress, of ranks that poll
 _SHARED_S = 3.0  # between the guards of two ranks
 _SEEN_S = 2.5  # between the last sight of a place and the end
 _IDLE = 0.05  # of the time on the CPU: less is a wait
@@ -37,7 +38,7 @@ def mark_waits(facts: Sequence[AnyFact], boxes: Sequence[Contents]) -> None:
     for fact in facts:
         if not isinstance(fact, Ended | PythonError) or fact.rank not in by_rank:
             continue
-        in_the_air = _is_shared(fact, facts)
+        in_the_air = _is_shared(fact, facts) or all_poll(fact, boxes)
         waited = _waited_s(by_rank[fact.rank], fact.at, in_the_air)
         if isinstance(fact, Ended):  # an exception says what it is
             waited = max(waited, _idle_s(places[fact.rank], fact.at))
@@ -80,6 +81,31 @@ def _is_shared(fact: Ended | PythonError, facts: Sequence[AnyFact]) -> bool:
         return False
     errors = [f for f in facts if isinstance(f, PythonError) and f.rank != fact.rank]
     return any(f.error == fact.error and abs(f.at - fact.at) < _SHARED_S for f in errors)
+
+
+def all_poll(fact: Ended | PythonError, boxes: Sequence[Contents]) -> bool:
+    """Whether every rank had handles in the air at its end, and none had got on for long: all asked for them
+    again and again, which uses the processor, until one of them gave up.
+    """
+    if not isinstance(fact, Ended) or fact.at <= 0:
+        return False
+    return all(
+        0 < c.ops.got_on_s < fact.at - _LONG_S
+        and any(is_in_the_air(o, fact.at) for o in c.ops.operations)
+        for c in boxes
+    )
+
+
+def await_polled(facts: Sequence[AnyFact], boxes: Sequence[Contents]) -> None:
+    """Where all polled their handles until one gave up, each waited for those that it had in the air."""
+    ends = [f for f in facts if isinstance(f, Ended) and f.waited_s and all_poll(f, boxes)]
+    if not ends:
+        return
+    at = min(f.at for f in ends)
+    for contents in boxes:
+        for operation in contents.ops.operations:
+            if is_in_the_air(operation, at):
+                operation.waited = True
 
 
 def _waited_s(ops: RankOps, at: float, in_the_air: bool) -> float:

@@ -14,7 +14,7 @@ from .blackbox import Contents
 from .ended_by_signal import as_at_the_signal
 from .ended_operations import as_at_the_limit
 from .ended_places import add_places
-from .ended_waits import mark_device_waits
+from .ended_waits import await_polled, mark_device_waits
 from .left_behind import add_left
 from .told_layout import told_layout
 
@@ -138,6 +138,7 @@ def add_ends(capture: JobCapture, starts: list[list[Contents]], ends: list[Path]
     asked = as_at_the_signal(boxes, capture.logs, found) if capture.over else 0.0
     if capture.logs is not None:
         as_at_the_limit(boxes, capture.logs)
+        await_polled(capture.logs.facts, boxes)
         capture.world_size = max(capture.world_size, capture.logs.world_size)
         ended_starts.add_earlier(capture.logs, starts[:-1], found)
     add_places(capture, boxes, asked)

@@ -183,3 +183,24 @@ def test_the_box_of_a_rank_that_left_is_kept_where_a_signal_ended_the_command(
         box.write_bytes(bytes(head))
         EndsWatch(tmp_path, os.getpid()).finish(code)
         assert box.exists() is kept
+
+
+def gathered() -> BaseException:
+    """As torch.distributed.checkpoint raises it on every rank."""
+    from torch.distributed.checkpoint.api import CheckpointException, _wrap_exception
+
+    try:
+        raise OSError(28, "No space left on device", "ckpt/__2_0.distcp")
+    except OSError as error:
+        met = _wrap_exception(error)
+    return CheckpointException("save", {2: met})
+
+
+@pytest.mark.torch
+def test_what_one_rank_met_is_told_by_all() -> None:
+    kind, _, met, *frames = ending.of_exception(gathered())[1].splitlines()
+    assert kind == "CheckpointException"
+    assert met.split("\t")[1:4] == ["gathered", "2", "OSError"]
+    assert "No space left on device" in met
+    assert frames[0].startswith("gathered\t") and frames[0].endswith("\tgathered")
+    assert not any("gathered" in line for line in ending.of_exception(KeyError("a"))[1].split("\n"))

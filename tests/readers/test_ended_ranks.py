@@ -301,3 +301,16 @@ def test_without_boxes_the_rank_whose_exit_was_not_kept_is_looked_at_first() -> 
 
     assert "no exit of rank 1 is recorded: see first whether it left" in said(ends[:1] + ends[2:])
     assert "give the job's output too" in said(ends)
+
+
+def test_what_one_rank_met_in_a_checkpoint_is_that_ranks_failure() -> None:
+    """torch's distributed checkpoint raises it on all of them, on the others often before."""
+    met = (
+        "CheckpointException\n\n\tgathered\t2\tOSError\t[Errno 28] No space left on device\n"
+        "create_stream\t/v/torch/distributed/checkpoint/filesystem.py\t520\tgathered\n"
+        "save_sharded\t/app/ckpt.py\t31"
+    )
+    boxes = [left(rank, 1010.0 + (rank == 2) / 100, met) for rank in range(3)]
+    [cause] = verdict(boxes, [ended(rank, 1, 1010.5) for rank in range(3)]).causes
+    assert (cause.kind, cause.ranks) == ("error", [2])
+    assert "no space is left" in cause.summary and "create_stream" in cause.summary

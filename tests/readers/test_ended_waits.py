@@ -107,6 +107,24 @@ def test_a_guard_in_every_rank_is_no_cause_of_any() -> None:
     assert named(of_column(boxes, [ended(rank, 1, 1044.0) for rank in ALL])) == HUNG
 
 
+@pytest.mark.parametrize(("got_on_s", "waited"), [(1021.5, True), (1039.0, False)])
+def test_ranks_that_poll_their_handles_until_one_gives_up_wait_for_them(
+    got_on_s: float, waited: bool
+) -> None:
+    """mpi4py's `Testall` in a loop, and an Abort with a code of the program's own after a while."""
+    boxes = hung_at_21()
+    for contents in boxes:
+        last = contents.ops.operations[-1]
+        last.op, last.asynchronous, last.state, last.left_s = "recv", True, "started", 0.0
+        contents.ops.got_on_s = got_on_s if contents.ops.rank == 2 else 1021.5
+    end = Ended(rank=0, at=1040.0, code=17, by="hangdoctor run")
+    ended_waits.mark_waits([end], boxes)
+    ended_waits.await_polled([end], boxes)
+    assert (end.waited_s > 5) == waited
+    assert all(c.ops.operations[-1].waited == waited for c in boxes)
+    assert not any(c.ops.operations[0].waited for c in boxes)
+
+
 def test_an_exception_beside_an_operation_in_the_air_is_its_own() -> None:
     """It raised it while it computed; another rank was only slower."""
     boxes = hung_at_21()

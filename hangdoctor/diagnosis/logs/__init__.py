@@ -61,6 +61,7 @@ from .printed_otherwise import (
     gone_by_its_print,
     got_going,
     of_no_rank,
+    of_one_alone,
 )
 from .scene import LIMITS, Scene, open_scene
 from .still_preparing import still_preparing
@@ -312,7 +313,7 @@ def decide(scene: Scene) -> First | None:
         return table
     if first is not None and first.named:
         instead = awaited(scene, first) or told_apart(scene, first)
-        instead = instead or alike_instead(scene, first)
+        instead = instead or alike_instead(scene, first) or of_one_alone(scene, first)
         return instead or of_no_rank(scene, first)
     named = _named(scene)
     if first is None or (named is not None and named.finding.ranks):

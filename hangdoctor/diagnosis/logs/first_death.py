@@ -59,12 +59,14 @@ def _gave_up_on_one(scene: Scene, alike: list[Ended]) -> bool:
 
 def _name_silent(scene: Scene, death: Ended) -> None:
     """A death without a name is that of the only rank which is not among the victims."""
-    if death.rank >= 0 or not scene.whole:
+    spoke = {line.rank for line in scene.printed if line.rank >= 0}
+    listed = len(spoke) > 2 and spoke == set(range(len(spoke)))  # by the program's own numbers
+    everyone = set(scene.everyone) | spoke
+    if death.rank >= 0 or not (scene.whole or (listed and everyone == spoke)):
         return
-    victims = {f.rank for f in scene.victims()}
-    others = [r for r in scene.everyone if r not in victims]
-    if len(others) == 1 and len(scene.everyone) > 1:
-        death.rank = others[0]
+    others = everyone - {f.rank for f in scene.victims()}
+    if len(others) == 1 and len(everyone) > 1:
+        [death.rank] = others
 
 
 def _together(scene: Scene, first: Ended, other: Ended) -> bool:

@@ -42,6 +42,8 @@ _KILLED = frozenset({-9, -15})  # as a launcher ends processes, too
 def silent_exit(scene: Scene) -> First | None:
     """A rank that exited first with an error code and left no word, while others did."""
     quiet = _ends_without_a_word(scene)
+    if any(f.by == MPI_ABORT and f.waited_s for f in quiet):
+        return None  # its own time limit ended it
     early = [f for f in first_by_clock(scene) if f in quiet]
     if early:
         return _exited_first(scene, early[0], ranks_named(early))

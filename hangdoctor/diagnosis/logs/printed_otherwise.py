@@ -12,6 +12,7 @@ import signal
 
 from ...model.diagnosis import Kind
 from ...model.log_facts import (
+    AnyFact,
     Ended,
     KilledByLauncher,
     KnownError,
@@ -38,10 +39,14 @@ _DIGITS = late(r"\d+")
 # The whole line: "model loading done" is said of a part, after which a job may hang
 _SAYS_END = late(
     r"\s*(?:(?:all|everything|training|run|job|program|work)\s)?(?:(?:is|has|was|are)\s)?"
-    r"(?:done|finished|fine|bye|goodbye|completed?|ended|over|exiting)(?:\ssuccessfully)?[.!\s]*",
+    r"(?:done|finished|fine|bye|goodbye|completed?|ended|over|exiting)(?:\ssuccessfully)?[.!\s]*"
+    r"|\s*(?:trained|ran|finished|completed|processed)\s(?:for\s|all\s)?\d{1,12}\s"
+    r"(?:steps?|iterations?|epochs?|batches|updates?|rounds?)[.!\s]*",
     re.I,
 )
 _BEHIND = late(r"[│|:\]>]")  # what a program puts before its words
+_NAN = "nan_guard"  # a rule
+_NOT_FINITE = "not finite"
 _MEANT = ("value", "left out")  # leads that say something also of ranks that go on
 
 
@@ -51,7 +56,7 @@ def alone_in_print(scene: Scene) -> First | None:
 
 
 def _alone(scene: Scene) -> First | None:
-    lines = _leads(scene)
+    lines = _to_calls(scene)
     if scene.of(TimedOut):  # NCCL's watchdog aborts: of the last lines, some are lost in buffers
         lines = [line for line in lines if line.lead in _MEANT]
     if not _of_one_rank(lines):
@@ -69,7 +74,7 @@ def gone_by_its_print(scene: Scene) -> First | None:
     if any(error.role == "cause" and not error.survived for error in errors):
         return None
     lost = {*ranks_named(scene.of(PeerClosed)), *ranks_named(scene.victims())}
-    lines = [line for line in _leads(scene) if line.rank not in lost]
+    lines = [line for line in _to_calls(scene) if line.rank not in lost]
     killed = [f for f in scene.of(Ended) if f.code in (-signal.SIGTERM, -signal.SIGKILL)]
     swept = {*ranks_named(scene.of(KilledByLauncher)), *ranks_named(killed)}
     printed = {line.rank for line in scene.printed if line.rank >= 0}
@@ -103,6 +108,19 @@ def alike_instead(scene: Scene, found: First) -> First | None:
     if not isinstance(story, LoggedDeath) or story.said or story.after:
         return None
     return all_gave_up(scene) if (story.end.code or 0) > 0 else None
+
+
+def of_one_alone(scene: Scene, found: First) -> First | None:
+    """The one rank that printed a number which is not finite, where the guards of several then stopped
+    for it: they see what came of all ranks.
+    """
+    errors = [f for f in found.facts if isinstance(f, PythonError | KnownError)]
+    guards = [f for f in errors if f.rule == _NAN]
+    lines = [line for line in _leads(scene) if line.lead == _NOT_FINITE]
+    if len(found.finding.ranks) < 2 or len(guards) < len(found.facts) or len(lines) != 1:
+        return None
+    told = _first(scene, "error", [lines[0].rank], lines[0], _NOT_FINITE)
+    return First(told.finding, [lines[0], *found.facts], True)
 
 
 def of_no_rank(scene: Scene, found: First) -> First:
@@ -152,6 +170,13 @@ def all_said_the_end(scene: Scene) -> bool:
     return _SAYS_END.fullmatch(_BEHIND.split(lines[0].says)[-1]) is not None
 
 
+def spoke_on(scene: Scene, fact: AnyFact) -> bool:
+    """Whether every rank printed one last line alike below it: who had failed does not."""
+    lines = _last_lines(scene)
+    below = all(line.file == fact.file and line.line > fact.line for line in lines)
+    return below and _are_alike(scene, lines)
+
+
 def _are_alike(scene: Scene, lines: list[OwnLine]) -> bool:
     """Whether these are one line of all ranks, but for its numbers, that none printed before."""
     shapes = {line.rank: _DIGITS.sub("#", line.says) for line in lines}
@@ -161,6 +186,11 @@ def _are_alike(scene: Scene, lines: list[OwnLine]) -> bool:
 
 def _leads(scene: Scene) -> list[OwnLine]:
     return [line for line in scene.printed if line.lead and line.rank >= 0]
+
+
+def _to_calls(scene: Scene) -> list[OwnLine]:
+    """Leads to what a rank called."""
+    return [line for line in _leads(scene) if line.lead != _NOT_FINITE]
 
 
 def _last_lines(scene: Scene) -> list[OwnLine]:

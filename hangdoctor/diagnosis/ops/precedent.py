@@ -206,12 +206,33 @@ def _before(scene: Scene, rank: int, here: Operation) -> list[Operation]:
 
 def changed_tag(scene: Scene, records: dict[int, Operation]) -> list[int]:
     """The side of a transfer whose line has another tag than each time before, where the other
-    side's has the one that it always had; [] where tags count something, or both are as before.
+    side's has the one that it always had, or that one where most other ranks have changed theirs, too; []
+    where tags count something, or both are as before.
     """
     usual = {rank: _usual_tag(scene, rank, op) for rank, op in records.items()}
     changed = [rank for rank, op in records.items() if usual[rank] not in ("", tag_of(op))]
     kept = [rank for rank, op in records.items() if usual[rank] == tag_of(op)]
-    return changed if len(changed) == len(kept) == 1 else []
+    if len(changed) != 1 or len(kept) != 1:
+        return []
+    return kept if _others_changed(scene, records) else changed
+
+
+def _others_changed(scene: Scene, records: dict[int, Operation]) -> bool:
+    """Whether most transfers of this number that other ranks make at these lines have another tag than
+    before.
+    """
+    sites = {op.site for op in records.values()}
+    numbers = {op.seq for op in records.values()}
+    alike = [
+        (rank, op)
+        for rank, ops in scene.ops.items()
+        if rank not in records
+        for op in ops.operations
+        if op.op in P2P_NAMES and op.seq in numbers and op.site in sites
+    ]
+    usual = [(_usual_tag(scene, rank, op), tag_of(op)) for rank, op in alike[:_VOICES]]
+    told = [(before, now) for before, now in usual if before]
+    return 2 * sum(before != now for before, now in told) > len(told)
 
 
 def _usual_tag(scene: Scene, rank: int, here: Operation) -> str:

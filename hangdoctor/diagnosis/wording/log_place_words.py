@@ -98,6 +98,8 @@ def _(story: PrintedOtherwise, finding: Finding) -> str:
         return f"{who} alone said that it left something out: '{mine}' ({story.at}): most likely a call, too"
     if story.lead == "value":
         return f"{who} alone printed '{mine}' ({story.at}), all others '{usual}'"
+    if story.lead == "not finite":
+        return f"{who} alone printed a number that is not finite, '{mine}' ({story.at}), and the guards against NaN stopped for it"
     if story.lead == "leaves":
         return f"{who} ended first, by what it printed last: '{mine}' ({story.at}); the others then lost their connections"
     return f"{who} was elsewhere, by what it printed last: '{mine}' ({story.at}); all others: '{usual}'"
@@ -107,6 +109,8 @@ def _(story: PrintedOtherwise, finding: Finding) -> str:
 def _(story: PrintedOtherwise, finding: Finding) -> str:
     if story.lead == "all":
         return "It is a check of the program's own: the lines above it say what it found, and whose part was the first."
+    if story.lead == "not finite":
+        return "Look at that rank's input of that step first, then at its loss and gradients: what is reduced over all ranks is bad on all of them."
     return "See what that rank called behind that line, and the others not: hangdoctor dump while it hangs, or hangdoctor run, shows the call."
 
 

@@ -3,7 +3,8 @@
 283: 12:45:02.389 INFO band0 | layout loaded12:45:02.389 INFO band1 | layout loaded
 
 Where nearly all lines of a file begin with a time, a second time of that form within a line begins
-another one. Other beginnings are too like what a line may hold.
+another one; where they are objects of JSON, an object behind the end of one. Other beginnings are too
+like what a line may hold.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ _HEAD = late(
     r"\[?(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?|\[?\d{4}-\d\d-\d\dT[\d:.,]{6,20}Z?\]?"
 )
 _DIGIT = late(r"\d")
+_OBJECT = r"(?<=\})\{(?=\")"
 _MOSTLY = 0.6  # of the lines
 _SHORTEST = 6  # digits: of fewer, two are soon alike
 
@@ -30,6 +32,8 @@ class GluedLines:
         lines = list(sample)
         heads = Counter(head for line in lines if (head := _shape(line)))
         shape, count = heads.most_common(1)[0] if heads else ("", 0)
+        if sum(line.startswith('{"') for line in lines) > _MOSTLY * len(lines):
+            shape, count = _OBJECT, len(lines)
         self._head = re.compile(shape) if shape and count > _MOSTLY * len(lines) else None
 
     def parted(self, line: str) -> Iterator[str]:

@@ -8,11 +8,14 @@ name became its number:
 
 The first task at the barrier: 1. Some timed out task names:
 2
+
+At the barrier of its shutdown (`Shutdown::...`) are those that came to their end, after a failure too: who is
+not there may wait for them, and is not read. The only one that is there ended by itself.
 """
 
 from __future__ import annotations
 
-from ...model.log_facts import BarrierMissed
+from ...model.log_facts import BarrierMissed, KnownError
 from ...text.late import late
 
 BEGIN = "Barrier timed out. "
@@ -21,7 +24,11 @@ _NAME = late(
 )
 _TASK = late(r"^\s*/job:\w{1,40}/replica:0/task:(\d{1,7})\s*$")
 _NUMBER = late(r"^\s{0,8}(\d{1,7})\s{0,8}$")
+_SHUTDOWN = "Shutdown::"
 _LIST = "timed out task names:"
+_ONE_CAME = late(r"^# of tasks that reached the barrier: 1/\d{1,7}\.")
+_FIRST = late(r"^The first task at the barrier: (?:/job:\w{1,40}/replica:0/task:)?(\d{1,7})\.")
+DOWN = "jax_down_first"  # a rule
 _BETWEEN = ("# of tasks that reached", "The first task at the barrier")
 JAX = "jax"
 
@@ -32,12 +39,18 @@ class JaxBarriers:
     def __init__(self) -> None:
         self._name: str | None = None  # of the barrier whose tasks may follow
         self._listed = False  # the line above begins or goes on with the list of them
+        self._shutdown = 0  # lines in which the only one at that barrier may be named
 
-    def feed(self, text: str) -> BarrierMissed | None:
-        """A task that did not come."""
+    def feed(self, text: str) -> BarrierMissed | KnownError | None:
+        """A task that did not come, or the only one that came to its end."""
         if BEGIN in text and (match := _NAME.search(text)) is not None:
-            self._name, self._listed = match["name"], text.rstrip().endswith(_LIST)
+            own = not match["name"].startswith(_SHUTDOWN)
+            self._name = match["name"] if own else None
+            self._listed = own and text.rstrip().endswith(_LIST)
+            self._shutdown = 0 if own else len(_BETWEEN)
             return None
+        if self._shutdown:
+            return self._at_shutdown(text)
         if self._name is None:
             return None
         task = _TASK.match(text) or (_NUMBER.match(text) if self._listed else None)
@@ -46,4 +59,13 @@ class JaxBarriers:
             return BarrierMissed(missed_ranks=[int(task[1])], name=self._name, by=JAX)
         if not any(words in text for words in _BETWEEN):
             self._name = None
+        return None
+
+    def _at_shutdown(self, text: str) -> KnownError | None:
+        self._shutdown -= 1
+        first = _FIRST.match(text)
+        if first is not None and not self._shutdown:
+            return KnownError(rule=DOWN, role="note", rank=int(first[1]))
+        if _ONE_CAME.match(text) is None:
+            self._shutdown = 0
         return None

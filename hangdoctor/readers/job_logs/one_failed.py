@@ -20,6 +20,7 @@ from ...model.log_facts import (
     PythonError,
 )
 from ...stacks import starters
+from .jax_barriers import DOWN
 
 Error = PythonError | KnownError
 # They name the process that failed; DeepSpeed's and older torch's name the last one that they started.
@@ -54,6 +55,16 @@ def name_only_failed(facts: Sequence[AnyFact]) -> None:
         error.worker = error.worker or end.worker
         error.node = error.node or end.node
         error.pid = error.pid or end.pid
+
+
+def name_first_at_shutdown(facts: Sequence[AnyFact]) -> None:
+    """Give the only error text the rank that JAX's coordinator found alone at the barrier of the end."""
+    errors = texts_without_a_rank(facts)
+    alone = {f.rank for f in facts if isinstance(f, KnownError) and f.rule == DOWN}
+    if len(alone) != 1 or len({(e.file, e.line) for e in errors}) != 1:
+        return
+    for error in errors:
+        [error.rank] = alone
 
 
 def name_the_only_rank(facts: Iterable[AnyFact], alone: Sequence[bool]) -> None:

@@ -74,13 +74,14 @@ _LEFT_OUT = late(r"\b(?:skip(?:s|ped|ping)?|drop(?:s|ped|ping)?|discard(?:s|ed|i
 _NO_LEFT_OUT = late(  # none was, or it is a wait that failed
     r"\b(?:skipped|dropped)[\w ]{0,20}[:=] ?0\b|RuntimeError|DistBackend|[Tt]imed? ?out|[Cc]onnection|\bpeer\b"
 )
+_NOT_FINITE = late(r"(?<![\w./])[-+]?(?:inf(?:inity)?|nan)(?![\w./])", re.I)
 _OF_ROUND = late(
     r"\b(?:batch|step|iter\w*|sample|example|update|micro\w*|record|item|utterance|row|chunk|group)",
     re.I,
 )
 
 
-Lead = Literal["", "last", "value", "left out"]
+Lead = Literal["", "last", "value", "left out", "not finite"]
 
 
 class Asked(Struct):
@@ -261,7 +262,8 @@ def _odd(by_speaker: dict[str, list[_Line]]) -> list[OwnLine]:
         for line in lines:
             if line.shape in printed or len(printed) < _SHAPES:
                 printed.setdefault(line.shape, Counter())[speaker] += 1
-    leads = [way(by_speaker, printed) for way in (_other_value, _left_out, _other_last)]
+    ways = (_other_value, _left_out, _not_finite, _other_last)
+    leads = [way(by_speaker, printed) for way in ways]
     return [lead for lead in leads if lead is not None]
 
 
@@ -381,3 +383,17 @@ def _left_out(
             if alone and _LEFT_OUT.search(line.text) and _OF_ROUND.search(line.text):
                 said.setdefault(speaker, line)
     return next(iter(said.values())).fact("left out") if len(said) == 1 else None
+
+
+def _not_finite(
+    by_speaker: dict[str, list[_Line]], printed: dict[str, Counter[str]]
+) -> OwnLine | None:
+    """The first line with a number that is not finite, of the only one who printed any: what is reduced
+    over all ranks is so on all of them.
+    """
+    first: dict[str, _Line] = {}
+    for speaker, lines in by_speaker.items():
+        line = next((one for one in lines if _NOT_FINITE.search(one.text)), None)
+        if line is not None:
+            first[speaker] = line
+    return next(iter(first.values())).fact("not finite") if len(first) == 1 else None

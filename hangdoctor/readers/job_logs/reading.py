@@ -35,6 +35,7 @@ from . import (
     mpi_sequels,
     numbered_files,
     openmpi_errors,
+    own_limits,
     own_lines,
     resolve,
     runs,
@@ -47,6 +48,7 @@ from .rules import Rules, rules
 from .scan import FileScan
 from .source import STDIN, STDIN_NAME
 
+_NAN = "nan_guard"  # a rule
 _UNREACHED = "master_unreachable"  # a rule
 _PROSE = late(r"\.(?:md|rst|html?)$|(?:^|/)(?:README|CHANGE|LICENSE|NOTES?)[^/]{0,40}$", re.I)
 
@@ -159,6 +161,7 @@ def _joined(
     whole = cli_blocks.joined(cut_lines.completed(resolve.in_order(facts.all)))
     ordered = openmpi_errors.settled(whole)
     caught_before.settle(ordered)
+    own_limits.mark(ordered, unread)
     numbers = [*again.values(), *(f.attempt for f in [*ordered, *printed])]
     first, last = min(numbers, default=0), max(numbers, default=0)
     for fact in [*ordered, *unread, *printed]:
@@ -181,11 +184,12 @@ def _joined(
 
 def _may_hang(facts: Sequence[AnyFact], last: int) -> bool:
     """Whether ranks waited to a limit or were ended from outside, or no error shows that any failed
-    in the last attempt.
+    in the last attempt; or a guard against NaN ended it, since what it found may come from one rank.
     """
     stuck = any(isinstance(f, own_lines.LIMITS | Cancelled | Signalled) for f in facts)
-    failed = any(isinstance(f, PythonError) and f.attempt == last for f in facts)
-    return stuck or not failed
+    errors = [f for f in facts if isinstance(f, PythonError) and f.attempt == last]
+    failed = not all(error.survived for error in errors)
+    return stuck or not failed or any(error.rule == _NAN for error in errors)
 
 
 def _tell_endpoint(facts: Sequence[AnyFact], marks: Sequence[Marks]) -> None:

@@ -27,7 +27,12 @@ from .by_exit import errors_of_ends, of_the_abort, place_by_srun
 from .finished_later import part_attempts
 from .marks import Marks
 from .on_one_node import name_by_node
-from .one_failed import name_crashed, name_only_failed, name_the_only_rank
+from .one_failed import (
+    name_crashed,
+    name_first_at_shutdown,
+    name_only_failed,
+    name_the_only_rank,
+)
 from .python_frames import LAUNCHER
 from .stamps import NO_YEAR
 
@@ -118,6 +123,7 @@ def _by_ends(facts: Sequence[AnyFact], beside: Sequence[AnyFact]) -> None:
         own = [fact for fact in facts if fact.attempt == attempt]
         name_crashed(own)
         name_only_failed(own)
+        name_first_at_shutdown(own)
 
 
 def _of_torchrun(fact: AnyFact) -> bool:

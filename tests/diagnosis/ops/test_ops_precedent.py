@@ -152,6 +152,26 @@ def test_the_side_that_leaves_the_round_of_tags_is_named(odd: int) -> None:
     assert (cause.kind, cause.ranks) == ("mismatch", [odd])
 
 
+@pytest.mark.parametrize(("others", "named"), [(130, 1), (30, 0)])
+def test_where_the_other_ranks_have_another_tag_since_then_who_kept_it_is_the_one(
+    others: int, named: int
+) -> None:
+    """Rank 0 waits with a tag that it never had before, and rank 1 has sent with the usual one."""
+    two_ranks = transfers([30, 30, 30], [30, 30, 130])
+    fields: dict[str, Any] = {"shapes": "[4]", "dtype": "float32", "site": SEND}
+    more = []
+    for rank, peer in ((2, 3), (3, 2)):
+        tags = [30, 30, others]
+        sends = [
+            done([2, 3], n, "send", peer=peer, detail=f"tag {tag}", **fields)
+            for n, tag in enumerate(tags, 1)
+        ]
+        more.append(rank_ops(rank, 4, sends))
+    ops = [*two_ranks, *more]
+    cause = only_cause(diagnose_ops(evidence(ops, ops)))
+    assert (cause.kind, cause.ranks) == ("mismatch", [named])
+
+
 BACKWARD: Fields = {"site": "backward (train.py:30)", "shapes": "[4]"}
 LOG: Fields = {"op": "reduce", "root": 0, "site": "collect (train.py:9)", "shapes": "[2]"}
 

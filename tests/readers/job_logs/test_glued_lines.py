@@ -35,6 +35,12 @@ def test_a_time_among_its_words_does_not(line: str) -> None:
     assert parted(line, CLOCK) == [line]
 
 
+def test_a_second_object_of_json_is_another_line() -> None:
+    one, two = '{"rank": 0, "at": {"step": 4}}', '{"rank": 1, "at": {"step": 4}}'
+    assert parted(one + two, [one, two] * 3) == [one, two]
+    assert parted(one, [one, two] * 3) == [one]
+
+
 def test_where_few_lines_begin_so_nothing_is_parted() -> None:
     line = CLOCK[0] + CLOCK[1]
     assert parted(line, [*CLOCK[:3], "loss 1", "loss 2", "loss 3", "loss 4"]) == [line]

@@ -227,3 +227,47 @@ def test_a_real_job_in_which_one_rank_drops_a_batch(tmp_path: Path) -> None:
     assert done.returncode != 0
     said = json.loads(hangdoctor("diagnose", str(log), "--json", "-", cwd=tmp_path).stdout)
     assert [c["ranks"] for c in said["causes"]] == [[1]], log.read_text()
+
+
+NAN = "FloatingPointError: non-finite loss at step 41\n"
+
+
+def guarded(rank: int) -> str:
+    head = f"[rank{rank}]: "
+    return (
+        f'{head}Traceback (most recent call last):\n{head}  File "/job/train.py", line 9, in <module>\n'
+        f'{head}    main()\n{head}  File "/job/guard.py", line 21, in check_finite\n{head}    raise\n{head}{NAN}'
+    )
+
+
+@pytest.mark.parametrize(("who", "ranks"), [((2,), [2]), ((1, 2), [0, 1, 2, 3])])
+def test_who_alone_printed_a_number_that_is_not_finite(
+    tmp_path: Path, who: tuple[int, ...], ranks: list[int]
+) -> None:
+    """All ranks see what came of it, and stop by the same guard."""
+    seen = "".join(f"[r{rank}] WARN readings in [-inf, 1.6], kept\n" for rank in who)
+    text = steps(range(4), 0, 40) + "[r1] WARN readings in [-2.5, 1.6], kept\n" + seen
+    found = diagnosed(tmp_path, text + "".join(map(guarded, range(4))))
+    assert found.status == "failed" and named(found) == [("error", ranks)], found.summary
+    assert ("alone printed a number that is not finite" in found.summary) == (who == (2,))
+
+
+def test_an_error_line_above_one_last_line_of_all_ranks_was_survived(tmp_path: Path) -> None:
+    text = steps(range(4), 0, 40) + "[r3] ERROR push of the metrics failed (20 so far)\n"
+    found = diagnosed(tmp_path, text + "".join(f"[r{r}] trained 40 steps\n" for r in range(4)))
+    assert (found.status, found.causes) == ("healthy", []), found.summary
+    found = diagnosed(tmp_path, text + "".join(f"[r{r}] wrote no model\n" for r in range(4)))
+    assert (found.status, found.causes) == ("unknown", []), found.summary
+    assert diagnosed(tmp_path, text).causes, "nothing shows that it went on"
+
+
+def test_a_kill_without_a_rank_is_of_the_only_one_that_lost_nobody(tmp_path: Path) -> None:
+    """How many ranks there are, their own lines show."""
+    closed = LIMIT.replace("Timed out waiting 12000ms for recv operation to complete", "")
+    closed = closed.replace("unbound_buffer.cc:78", "pair.cc:553").rstrip()
+    lost = [closed.format(rank) + "Connection closed by peer [127.0.0.1]:4\n" for rank in (0, 2, 3)]
+    text = steps(range(4), 0, 30) + "".join(lost)
+    found = diagnosed(
+        tmp_path, text + "start.sh: line 11:    15 Killed       RANK=$r python t.py\n"
+    )
+    assert named(found) == [("dead", [1])], found.summary

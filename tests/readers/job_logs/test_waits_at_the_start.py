@@ -115,6 +115,26 @@ def test_who_did_not_come_to_a_barrier_of_jax(tmp_path: Path) -> None:
     assert named(verdict) == [("not_entered", [2, 4])] and "epoch-3" in verdict.summary
 
 
+def test_who_is_alone_at_jaxs_shutdown_had_the_error(tmp_path: Path) -> None:
+    """The others wait in a collective for it, and are not there by right."""
+    error = (
+        'Traceback (most recent call last):\n  File "/job/feed.py", line 35, in check_block\n'
+        "AssertionError: block 31: checksum differs\n"
+    )
+    lines = (
+        "# of tasks that reached the barrier: {}/3.",
+        "The first task at the barrier: 2. Some timed out task names:",
+        "0",
+        "1",
+    )
+    down = "Id: Shutdown::7355096746079330084::0. This usually happens because of much."
+    text = error + barrier(down, *(line.format(1) for line in lines))
+    assert named(diagnosed(tmp_path, text)) == [("error", [2])]
+    text = error + barrier(down, *(line.format(2) for line in lines))
+    found = diagnosed(tmp_path, text)
+    assert named(found) == [("error", [])], found.summary
+
+
 def test_who_waited_for_a_key_of_jax_to_the_limit_did_not_fail_first(tmp_path: Path) -> None:
     """Each rank waits for another key; who was to set the first of them may print nothing."""
     text = "".join(

@@ -1,0 +1,37 @@
+"""A rank that calls MPI_Abort since its own time limit has run out is a waiter."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.support.read_logs import diagnosed, named
+
+ABORT = (
+    "--------------------------------------------------------------------------\n"
+    "MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD\n"
+    "  Proc: [[34197,1],3]\n  Errorcode: 17\n"
+)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "halo exchange not complete after 10 s",
+        "no answer of a neighbour in 10 s, giving up",
+        "timed out: waited for 10 seconds",
+    ],
+)
+def test_who_gave_up_waiting_is_not_the_cause(tmp_path: Path, words: str) -> None:
+    said = diagnosed(tmp_path, f"[heat 3] FATAL {words}\n[heat 1] FATAL {words}\n{ABORT}")
+    assert said.causes == [], said.summary
+    assert (
+        "rank 3 ended with exit code 17 after it had got on with nothing for 10 s" in said.summary
+    )
+    assert "time limit of the program" in said.summary
+
+
+def test_another_reason_right_above_is_its_own(tmp_path: Path) -> None:
+    said = diagnosed(tmp_path, f"[heat 3] FATAL temperature below zero after 10 sweeps\n{ABORT}")
+    assert [ranks for _, ranks in named(said)] == [[3]], said.summary
