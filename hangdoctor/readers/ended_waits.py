@@ -17,6 +17,7 @@ from ..model.pauses import first_end, is_long, usual_pause
 from .blackbox import Contents
 from .box_place import LastPlace
 
+_SET_UP = "init_process_group"
 _SOON_S = 1.0  # an end is noted a moment after the operation that it left
 _ABORTS = (-signal.SIGABRT, -signal.SIGINT, 128 + signal.SIGABRT)
 _LONG_S = 5.0  # without progress, of ranks that poll
@@ -166,10 +167,17 @@ def _silent_on(boxes: Sequence[Contents], until: float) -> list[NoBeat]:
     for contents in boxes:
         seconds = silent[contents.ops.rank]
         runs = contents.box.state == "running" and not contents.box.ended_s
+        runs = runs and not _has_not_begun(contents)
         late = runs and seconds > max(_SILENT_S, _FRESH * usual)
         if late and not _beats_alone(contents, until):
             found.append(_no_beat(contents, seconds, until))
     return found if 2 * len(found) <= len(boxes) else []
+
+
+def _has_not_begun(contents: Contents) -> bool:
+    """Whether all that it has done is to wait in the set-up: its heartbeat begins with its group."""
+    made = contents.ops.operations
+    return len(made) == 1 and made[0].op == _SET_UP and made[0].state != "done"
 
 
 def _last_sign(contents: Contents) -> float:

@@ -282,6 +282,18 @@ def test_the_heartbeat_of_a_rank_outside_is_evidence_too() -> None:
     assert "did not run for 20 s before the first rank ended" in found.summary
 
 
+def test_who_still_joins_the_job_has_no_heartbeat_by_right() -> None:
+    """It begins with the default group; of two that wait for others one came some seconds later."""
+    boxes = [left(rank) for rank in range(2)]
+    for contents, at in zip(boxes, (1000.5, 1010.0), strict=True):
+        contents.box.world_size = contents.ops.world_size = 4
+        contents.ops.operations = [Operation("", 1, "init_process_group", entered_s=at)]
+        contents.ops.heartbeat_s = contents.box.heartbeat_s = at
+    assert ended_waits.silent_ranks(boxes, []) == []
+    boxes[0].ops.operations[0].op = "all_reduce"
+    assert [fact.rank for fact in ended_waits.silent_ranks(boxes, [])] == [0]
+
+
 def test_a_probe_that_switched_itself_off_has_no_heartbeat_by_right() -> None:
     boxes = [column(rank, 21, 1021.0, 0.0, ALL) for rank in ALL]
     for contents in boxes:
