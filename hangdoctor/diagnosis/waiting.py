@@ -35,6 +35,9 @@ from .unmatched import is_half
 from .view import RankView
 
 _CHOSEN_GROUP = late(r"\bgroup\s*=\s*[\w.]+\[(?!\s*\d+\s*\])")
+# A variable that holds one: of a group that is not the whole job's, or a mesh's
+_VARIABLE = late(r"\bgroup\s*=\s*[a-z_]\w*\s*[,)]")
+_MESH = late(r"\bredistribute\(\s*(?:device_)?mesh\b|\bdevice_mesh\s*=\s*mesh\b")
 # A rank leaves it once it has what all others had for it: they may still wait for one another.
 _EXCHANGE = late(r"i?all_?to_?all\w*", re.I)
 _CHOSEN_ROOT = late(r"\b(?:root|src|dst)\s*=\s*(?![A-Z_]+\b)[A-Za-z_]")
@@ -188,9 +191,16 @@ def _half_against_collective(waiting: list[RankView]) -> bool:
 
 
 def of_chosen_groups(waiting: list[RankView]) -> bool:
-    """Whether the line takes its group out of several: ``group=self.groups[task]``."""
+    """Whether the line takes its group out of several, ``group=self.groups[task]``; or from a variable, where
+    nobody's group is that of the whole job.
+    """
     caller = waiting[0].place.caller
-    return caller is not None and _CHOSEN_GROUP.search(caller.code) is not None
+    if caller is None:
+        return False
+    if _CHOSEN_GROUP.search(caller.code) is not None or _MESH.search(caller.code) is not None:
+        return True
+    small = all(view.place.group == "sub" for view in waiting)
+    return small and _VARIABLE.search(caller.code) is not None
 
 
 def _at_handles_of_one_function(groups: list[list[RankView]]) -> bool:

@@ -4,6 +4,8 @@ which the transfers of several wait.
 
 from __future__ import annotations
 
+import pytest
+
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.diagnosis.position import have_other_parts
 from hangdoctor.model.capture import (
@@ -80,6 +82,26 @@ def test_a_line_that_chooses_its_group_shows_no_common_operation() -> None:
     assert "whose line takes one of several groups" in found.summary
     first = waits("all_reduce", 37, "dist.all_reduce(x, group=self.groups[0])")
     assert diagnosed([stack(*first)] * 4).causes[0].kind == "in_communication"
+
+
+@pytest.mark.parametrize(
+    ("call", "of", "chosen"),
+    [
+        ("dist.all_gather_object(out, value, group=group)", "sub", True),
+        ("dist.all_gather_object(out, value, group=group)", "world", False),
+        ("dist.all_gather_object(out, value, group=self.group)", "sub", False),
+        ("t = local.redistribute(mesh, [Replicate()]).to_local()", "", True),
+    ],
+)
+def test_a_variable_that_holds_a_small_group_chooses_it_too(
+    call: str, of: str, chosen: bool
+) -> None:
+    """All ranks of the job cannot be its members."""
+    frames = waits("all_gather_object", 32, call, "_gather")
+    frames[-1].group = of
+    found = diagnosed([stack(*frames)] * 4)
+    assert ("whose line takes one of several groups" in found.summary) == chosen, found.summary
+    assert (found.status == "unknown") == chosen
 
 
 def test_the_rank_for_which_the_transfers_of_all_others_wait_is_named() -> None:
