@@ -80,3 +80,19 @@ def test_a_rank_that_has_made_no_call_yet_is_seen_by_its_stack_beside_a_silent_n
     said = judged(*others, still(2, LOAD), silent=[lost])
     assert ("not_entered", [2]) in causes(said), said.summary
     assert all(kind != "unreachable" or 2 not in ranks for kind, ranks in causes(said))
+
+
+def test_a_ring_of_groups_at_one_line_is_told_by_the_records() -> None:
+    """All are in the function that each group's reduction is made by: stacks show one operation of all."""
+    rows = [Group("r0", [0, 1], "row"), Group("r1", [2, 3], "row")]
+    columns = [Group("c0", [0, 2], "column"), Group("c1", [1, 3], "column")]
+    first = {0: rows[0], 1: columns[1], 2: columns[0], 3: rows[1]}
+    frames = at("all_reduce", 10)
+    frames[0].group = "sub"
+    ranks = [
+        rank(r, frames, [*rows, *columns], _call(first[r], 1, 10, "entered")) for r in range(4)
+    ]
+    said = judged(*ranks)
+    assert "network" not in said.summary, said.summary
+    assert "ranks 0,3 in all_reduce #1 of group 'row' (0-1)" in said.summary
+    assert "ranks 1-2 in all_reduce #1 of group 'column' (1,3)" in said.summary
