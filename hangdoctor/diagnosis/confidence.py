@@ -180,7 +180,7 @@ class Ground(Enum):
     )
     OLD_PARTNER = (
         0.65,
-        "its partner of all earlier rounds does neither send nor receive, and another one does for the first time",
+        "its partner of all earlier rounds waits elsewhere, and another rank sends to it, or receives, for the first time",
     )
     BETWEEN_TWO = (
         0.65,

@@ -22,12 +22,20 @@ from .position import group_by_operation
 from .view import RankView
 
 _CALLS = "torch/distributed/distributed_c10d.py"
-_FACTS = frozenset({"dead", "stopped", "error"})
+# Those that make no other public call: within them nothing but a handler makes one
+_PRIMITIVE = frozenset(
+    "barrier all_reduce broadcast reduce all_gather all_gather_into_tensor reduce_scatter reduce_scatter_tensor"
+    " all_to_all all_to_all_single gather scatter send recv isend irecv".split()
+)
 
 
 def run(case: Case, draft: Draft) -> None:
-    """Name it in place of what its other call looks like, unless a process ended or was stopped."""
-    if any(finding.kind in _FACTS for finding in draft.findings):
+    """Name it in place of what its other call looks like, unless something else holds ranks that do not wait,
+    or were not seen.
+    """
+    waiting = {view.rank for view in case.waiting}
+    others = {rank for finding in draft.findings for rank in finding.ranks} - waiting
+    if others or case.silent or case.absent:
         return
     finding = _find(case)
     if finding is not None:
@@ -53,8 +61,8 @@ def _interrupted(view: RankView) -> tuple[int, int] | None:
     calls = [at for at, frame in enumerate(view.path) if _is_call(frame)]
     for outer, inner in pairwise(calls):
         between = view.path[outer + 1 : inner]
-        # Straight from a call, and from none of its helpers, which unpickle objects of the user's.
-        if between and is_outer(between[0]) and not view.path[outer].name.startswith("_"):
+        # Straight from a call, and from none of those that unpickle objects of the user's.
+        if between and is_outer(between[0]) and view.path[outer].own_name in _PRIMITIVE:
             own = [at for at, frame in enumerate(between, outer + 1) if is_outer(frame)]
             return outer, own[-1]
     return None

@@ -34,7 +34,9 @@ _QUEUES = "multiprocessing/queues.py"
 _LOADER = "torch/utils/data/dataloader.py"
 _OF_EVENTS = ("Condition.wait", "Condition.wait_for", "Event.wait")
 _JOINS = ("_shutdown_workers", "__del__")
-_OF_A_WAIT = late(r"Empty|Full|Exists|[Tt]ime-?[Oo]ut|Again|^(?:Base)?Exception$|BlockingIO")
+_OF_A_WAIT = late(
+    r"Empty|Full|Exists|NotFound|Connect|Refused|KeyError|ZMQ|[Tt]ime-?[Oo]ut|Again|^(?:Base)?Exception$|BlockingIO"
+)
 
 
 def outside(case: Case, blamed: set[int]) -> list[RankView]:

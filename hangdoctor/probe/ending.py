@@ -29,6 +29,7 @@ _FIRST = "first"
 _GATHERED = "gathered"
 _CHECKPOINT = ("CheckpointException", "torch.distributed.checkpoint")
 _ORIGINAL = "Original Traceback (most recent call last):\n"
+_MET = 8  # ranks
 _CHAIN, _FIRST_OWN, _FIRST_MESSAGE = 20, 3, 200
 
 
@@ -46,20 +47,26 @@ def of_exception(error: BaseException) -> tuple[int, str]:
 
 
 def _gathered(error: BaseException) -> list[str]:
-    """Of a failure that all ranks raise, which of them met it, and what the first of these did."""
+    """Of a failure that all ranks raise, which of them met it, each with what it met; the frames of the first.
+
+    They are numbered in the group that saves, which is mostly that of all ranks. Nothing of many: then
+    who was first does not show.
+    """
     kind = type(error)
     name, package = _CHECKPOINT
     if kind.__name__ != name or not kind.__module__.startswith(package):
         return []
     found = next((of for of in error.args if type(of) is dict), {})
     failures = [(rank, pair) for rank, pair in found.items() if type(rank) is int and len(pair) > 1]
-    if not failures:
+    if not 0 < len(failures) <= _MET:
         return []
-    ranks = ",".join(str(rank) for rank, _ in failures[:_CHAIN])
-    inner, trace = failures[0][1][:2]
-    words = _line(_message(inner))[:_FIRST_MESSAGE]
-    lines = [f"\t{_GATHERED}\t{ranks}\t{_line(type(inner).__name__)}\t{words}"]
-    frames = [(one.name, one.filename, one.lineno or 0) for one in reversed(trace or ())]
+    lines = []
+    for rank, (inner, *_) in failures:
+        words = _line(_message(inner))[:_FIRST_MESSAGE]
+        lines.append(f"\t{_GATHERED}\t{rank}\t{_line(type(inner).__name__)}\t{words}")
+    frames = [
+        (one.name, one.filename, one.lineno or 0) for one in reversed(failures[0][1][1] or ())
+    ]
     return lines + [f"{_place(frame)}\t{_GATHERED}" for frame in frames[:_OWN]]
 
 

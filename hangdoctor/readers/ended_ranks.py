@@ -191,17 +191,19 @@ def _error(contents: Contents) -> PythonError | None:
 
 def _gathered(kind: str, lines: Sequence[str], rank: int) -> PythonError | None:
     """What ranks told one another that some of them had met: the rank's own failure, else one that only
-    follows from that. None of another exception.
+    follows from those. None of another exception.
     """
-    told = next((line.split("\t", 4)[2:] for line in lines if line.startswith(_GATHERED)), [])
-    if len(told) != 3:
+    told = [line.split("\t", 4)[2:] for line in lines if line.startswith(_GATHERED)]
+    met = {number: (inner, message) for number, inner, message in told}
+    if not met:
         return None
-    ranks, inner, message = told
-    if str(rank) in ranks.split(","):
+    own = met.get(str(rank))
+    if own is not None:
         ending = _GATHERED.rstrip("\t")
-        own = [line.removesuffix(ending) for line in lines if line.endswith(ending)]
-        return _python_error(inner, message, own)
-    error = _python_error(kind, f"of rank {ranks}: {inner}: {message}", lines)
+        places = [line.removesuffix(ending) for line in lines if line.endswith(ending)]
+        return _python_error(*own, places if str(rank) == next(iter(met)) else lines)
+    number, (inner, message) = next(iter(met.items()))
+    error = _python_error(kind, f"of rank {number}: {inner}: {message}", lines)
     error.role = "consequence"
     return error
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Sequence
+from math import inf
 
 from ..model.capture import RankCapture
 from ..model.log_facts import AnyFact, Ended, NoBeat, PythonError, Silent
@@ -21,6 +22,7 @@ _SET_UP = "init_process_group"
 _SOON_S = 1.0  # an end is noted a moment after the operation that it left
 _ABORTS = (-signal.SIGABRT, -signal.SIGINT, 128 + signal.SIGABRT)
 _LONG_S = 5.0  # without progress, of ranks that poll
+_HANDLES = 64  # the newest operations of a rank, which it may have in the air
 _SHARED_S = 3.0  # between the guards of two ranks
 _SEEN_S = 2.5  # between the last sight of a place and the end
 _IDLE = 0.05  # of the time on the CPU: less is a wait
@@ -36,10 +38,12 @@ def mark_waits(facts: Sequence[AnyFact], boxes: Sequence[Contents]) -> None:
     by_rank = {c.ops.rank: c.ops for c in boxes}
     places = {c.ops.rank: c.place for c in boxes}
     usual = usual_pause(by_rank.values(), first_end(facts))
+    polled = Polled(boxes)
     for fact in facts:
         if not isinstance(fact, Ended | PythonError) or fact.rank not in by_rank:
             continue
-        in_the_air = _is_shared(fact, facts) or all_poll(fact, boxes)
+        in_the_air = _is_shared(fact, facts)
+        in_the_air |= isinstance(fact, Ended) and polled.until(fact.at)
         waited = _waited_s(by_rank[fact.rank], fact.at, in_the_air)
         if isinstance(fact, Ended):  # an exception says what it is
             waited = max(waited, _idle_s(places[fact.rank], fact.at))
@@ -84,28 +88,38 @@ def _is_shared(fact: Ended | PythonError, facts: Sequence[AnyFact]) -> bool:
     return any(f.error == fact.error and abs(f.at - fact.at) < _SHARED_S for f in errors)
 
 
-def all_poll(fact: Ended | PythonError, boxes: Sequence[Contents]) -> bool:
-    """Whether every rank had handles in the air at its end, and none had got on for long: all asked for them
-    again and again, which uses the processor, until one of them gave up.
+class Polled:
+    """Whether every rank had handles in the air at a moment, and none had got on for long before: all asked
+    for them again and again, which uses the processor, until one of them gave up.
     """
-    if not isinstance(fact, Ended) or fact.at <= 0:
-        return False
-    return all(
-        0 < c.ops.got_on_s < fact.at - _LONG_S
-        and any(is_in_the_air(o, fact.at) for o in c.ops.operations)
-        for c in boxes
-    )
+
+    def __init__(self, boxes: Sequence[Contents]) -> None:
+        self._flown = [_flown(contents.ops) for contents in boxes]
+        since = [contents.ops.got_on_s for contents in boxes]
+        self._since = max(since) if since and min(since) > 0 else 0.0
+
+    def until(self, at: float) -> bool:
+        """Whether that was so at this moment."""
+        if not self._since or at <= self._since + _LONG_S:
+            return False
+        return all(any(begun < at < over for begun, over in flown) for flown in self._flown)
+
+
+def _flown(ops: RankOps) -> list[tuple[float, float]]:
+    """When each handle of its last ones was begun, and when it was over."""
+    last = ops.operations[-_HANDLES:]
+    begun = [o for o in last if o.asynchronous and o.op != "send"]
+    return [(o.entered_s, o.left_s if o.state == "done" else inf) for o in begun]
 
 
 def await_polled(facts: Sequence[AnyFact], boxes: Sequence[Contents]) -> None:
     """Where all polled their handles until one gave up, each waited for those that it had in the air."""
-    ends = [f for f in facts if isinstance(f, Ended) and f.waited_s and all_poll(f, boxes)]
-    if not ends:
+    ends = [f.at for f in facts if isinstance(f, Ended) and f.waited_s]
+    if not ends or not Polled(boxes).until(min(ends)):
         return
-    at = min(f.at for f in ends)
     for contents in boxes:
         for operation in contents.ops.operations:
-            if is_in_the_air(operation, at):
+            if is_in_the_air(operation, min(ends)):
                 operation.waited = True
 
 

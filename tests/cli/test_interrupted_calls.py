@@ -10,7 +10,7 @@ import pytest
 from hangdoctor.cli.run import STARTUP
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.capture import JobCapture, NodeCapture
-from tests.support.captures import C10D, MAIN, causes, stack, still
+from tests.support.captures import C10D, LOAD, MAIN, causes, judged, stack, still
 from tests.support.plain_ranks import dump, scripted
 from tests.support.ports import free_port
 
@@ -98,6 +98,21 @@ def test_a_call_that_the_library_makes_in_its_own_is_no_interruption() -> None:
     assert "interrupted" not in summary(BROADCAST, WRAPPER, ("broadcast_object_list", C10D, 3400))
     unpickled = (BROADCAST, ("__setstate__", "/app/data.py", 9), PICKLE, BARRIER)
     assert "interrupted" not in summary(*unpickled)
+
+
+def test_a_wrapper_that_a_program_put_around_torchs_functions_is_no_handler() -> None:
+    traced = (
+        ("all_gather", C10D, 9),
+        ("traced", "/app/trace.py", 7),
+        ("all_gather_object", C10D, 3),
+    )
+    assert "interrupted" not in summary(*traced)
+
+
+def test_who_does_not_wait_stays_the_cause() -> None:
+    frames = stack(BROADCAST, HANDLER, BARRIER, ("save", "/app/train.py", 32), MAIN)
+    found = judged(still(0, frames), still(1, REDUCES), still(2, REDUCES), still(3, LOAD))
+    assert (3,) in {tuple(cause.ranks) for cause in found.causes}, found.summary
 
 
 def test_most_ranks_in_the_handler_are_not_the_odd_ones() -> None:

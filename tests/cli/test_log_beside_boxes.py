@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Literal
 
+import pytest
+
 from hangdoctor.diagnosis import diagnose
+from hangdoctor.diagnosis.case import Case, open_case
 from hangdoctor.diagnosis.draft import Draft
 from hangdoctor.diagnosis.findings import Clue, End, Finding
 from hangdoctor.diagnosis.findings.log_stories import (
@@ -121,23 +124,26 @@ def test_waits_in_gloo_of_all_others_support_the_stacks() -> None:
     assert any("The log agrees" in e.says and "rank 2 did not" in e.says for e in cause.evidence)
 
 
-def test_a_rank_that_did_not_run_is_not_dead_since_its_launcher_killed_it() -> None:
+def case_of(*facts: AnyFact) -> Case:
+    return open_case(JobCapture("j", [NodeCapture("n1")], world_size=4, logs=logs_of(*facts)))
+
+
+@pytest.mark.parametrize(
+    ("code", "at", "kind"),
+    [(-9, 1044.0, "stopped"), (-9, 1030.0, "dead"), (-9, 0.0, "dead"), (-11, 1044.0, "dead")],
+    ids=["after the others' limit", "before it", "undated", "it crashed"],
+)
+def test_a_rank_that_did_not_run_is_not_dead_since_its_launcher_killed_it(
+    code: int, at: float, kind: str
+) -> None:
     """It was stopped, by its heartbeat; the log has the SIGKILL that came for the others' time-out."""
-
-    def found_of(kind: Kind, code: int, rank: int = 2) -> Finding:
-        story = LoggedDeath(End(code)) if kind == "dead" else StoppedRunning(8.0)
-        return Finding(kind, [rank], story, 0.85)
-
-    def preferred(by_boxes: Finding, together: Finding) -> Finding:
-        alone, draft = Draft(), Draft()
-        alone.findings, draft.findings = [by_boxes], [together]
-        alone.status, draft.status = "hang", "failed"
-        prefer(alone, draft)
-        return draft.findings[0]
-
-    assert preferred(found_of("stopped", 0), found_of("dead", -9)).kind == "stopped"
-    assert preferred(found_of("stopped", 0), found_of("dead", -11)).kind == "dead"
-    assert preferred(found_of("dead", -9), found_of("dead", -9)).confidence == 0.85
+    alone, draft = Draft(), Draft()
+    alone.findings = [Finding("stopped", [2], StoppedRunning(8.0), 0.85)]
+    draft.findings = [Finding("dead", [2], LoggedDeath(End(code)), 0.93)]
+    alone.status, draft.status = "hang", "failed"
+    waited = PythonError(rank=0, at=1040.0, error="RuntimeError", role="consequence")
+    prefer(case_of(waited, Ended(rank=2, at=at, code=code)), alone, draft)
+    assert draft.findings[0].kind == kind
 
 
 def test_jaxs_abort_after_its_barriers_limit_is_no_first_death() -> None:
@@ -281,7 +287,7 @@ def draft_on(rank: int, kind: Kind, *clues: Clue) -> Draft:
 def test_where_both_together_name_another_rank_the_boxes_are_followed() -> None:
     quoted = Clue("log", (3,), Quote("train.log", 7, "ValueError: bad shard"))
     alone, together = draft_on(1, "mismatch"), draft_on(3, "error", quoted)
-    prefer(alone, together)
+    prefer(case_of(), alone, together)
     [finding] = together.findings
     assert (finding.kind, finding.ranks) == ("mismatch", [1]) and finding.confidence < 0.9
     assert quoted in finding.clues
@@ -291,7 +297,7 @@ def test_where_both_together_name_another_rank_the_boxes_are_followed() -> None:
 
 def test_a_node_that_slurm_lost_stays_the_cause() -> None:
     together = draft_on(3, "unreachable")
-    prefer(draft_on(1, "stopped"), together)
+    prefer(case_of(), draft_on(1, "stopped"), together)
     assert together.findings[0].ranks == [3]
 
 

@@ -58,6 +58,8 @@ def retrying(rank: int, caught: str) -> RankCapture:
         ("Empty", []),
         ("TimeoutError", []),
         ("FileExistsError", []),
+        ("FileNotFoundError", []),
+        ("ConnectionRefusedError", []),
     ],
 )
 def test_who_keeps_failing_beside_a_stopped_one_is_a_second_cause(

@@ -79,7 +79,7 @@ def test_a_line_that_chooses_its_group_shows_no_common_operation() -> None:
     chosen = waits("all_reduce", 37, "dist.all_reduce(x, group=self.groups[task])")
     found = diagnosed([stack(*chosen)] * 4)
     assert (found.status, found.causes) == ("unknown", []), found.summary
-    assert "whose line takes one of several groups" in found.summary
+    assert "whose line takes its group from a variable" in found.summary
     first = waits("all_reduce", 37, "dist.all_reduce(x, group=self.groups[0])")
     assert diagnosed([stack(*first)] * 4).causes[0].kind == "in_communication"
 
@@ -100,7 +100,7 @@ def test_a_variable_that_holds_a_small_group_chooses_it_too(
     frames = waits("all_gather_object", 32, call, "_gather")
     frames[-1].group = of
     found = diagnosed([stack(*frames)] * 4)
-    assert ("whose line takes one of several groups" in found.summary) == chosen, found.summary
+    assert ("whose line takes its group from a variable" in found.summary) == chosen, found.summary
     assert (found.status == "unknown") == chosen
 
 

@@ -86,7 +86,7 @@ def run(case: Case, draft: Draft) -> None:
     alone = boxes_first.by_boxes_alone(case, draft, _judge)
     _judge(case, draft)
     if alone is not None:
-        boxes_first.prefer(alone, draft)
+        boxes_first.prefer(case, alone, draft)
 
 
 def _judge(case: Case, draft: Draft) -> None:

@@ -8,7 +8,7 @@ import signal
 from collections.abc import Iterable, Sequence
 
 from ...model.frame import Frame
-from ...model.log_facts import Ended, Guarded, Progress, PythonError
+from ...model.log_facts import Ended, Guarded, KilledByLauncher, Progress, PythonError
 from ..confidence import Ground, sure
 from ..findings import Clue, Finding, Op, Waiters
 from ..findings.log_stories import GuardFound, InterruptedIn, LoggedDeath, PrintedLess, Quote
@@ -99,7 +99,7 @@ def left(scene: Scene) -> First | None:
     listed = [f for f in scene.of(Ended) if f.by == "torchelastic" and f.rank >= 0]
     lost = {v.rank for v in scene.victims() if v.rule == "peer_closed"}
     failed = set(ranks_named(listed))
-    between = _between(listed)
+    between: set[int] = set() if _swept(scene, listed) else _between(listed)
     ranks = sorted((set(scene.everyone) | between) - failed)
     spoke = set(ranks_named(scene.of(PythonError)))
     consequences = all(f.code in (1, -signal.SIGTERM, -signal.SIGABRT) for f in listed)
@@ -118,6 +118,12 @@ def left(scene: Scene) -> First | None:
         name = scene.logs.files[fact.file].name
         finding.clues = [Clue("log", (fact.rank,), Quote(name, fact.line, fact.says))]
     return First(finding, [], True)
+
+
+def _swept(scene: Scene, listed: Sequence[Ended]) -> bool:
+    """Whether the agent ended processes that are not in its table: they ran until then."""
+    told = scene.told_to_end() - {f.pid for f in listed}
+    return bool(told) or any(not f.pid for f in scene.of(KilledByLauncher))
 
 
 def _between(listed: Sequence[Ended]) -> set[int]:

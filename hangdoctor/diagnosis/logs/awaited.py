@@ -16,16 +16,21 @@ from ..findings.log_stories import FailedFirst, GaveUpOn
 from .candidate import First
 from .scene import Scene
 
-_LIMIT = late(
-    r"time[- ]?d?[ -]?out|gave up|\bno (?:answer|reply|response|progress|news|message|data|word)\b"
-    r"|\bwait(?:ed|ing)\b|\b(?:after|within|for) \d[\d.]{0,9} ?(?:s|sec|seconds|m|min|minutes)\b",
+_WAITED = late(
+    r"\b(?:no (?:answer|reply|response|progress|news|message|data|halo|word)|wait(?:ed|ing)|gave up|giving up|not (?:received|arrived)"
+    r"|time[d-]? ?out|timeout)\b",
     re.I,
 )
+_SECONDS = late(
+    r"\b(?:after|within|for|in|of) \d[\d.]{0,9} ?(?:s|sec|seconds|m|min|minutes)\b", re.I
+)
+_OF_LIMITS = late(r"Time[d]?[Oo]ut|Stall|NoProgress|Deadline")  # in the name of an exception
 _FROM = late(
-    r"\b(?:from|for|on|by|of) (?:the )?(?:peer |neighbou?r |partner |sender |worker )?"
-    r"rank[ _#:=]{0,2}(\d{1,7})\b",
+    r"\b(?:from|for) (?:the )?(?:peer |neighbou?r |partner |sender |worker )?rank[ _#:=]{0,2}(\d{1,7})\b",
     re.I,
 )
+# Of a value or a name, whatever their words are
+_OF_VALUES = frozenset({"ValueError", "KeyError", "IndexError", "TypeError", "AssertionError"})
 _LONGEST = 64  # ranks of a chain
 
 
@@ -67,10 +72,12 @@ def _end(waits: dict[int, PythonError], rank: int) -> int:
 
 def _waited_for(fact: PythonError) -> int | None:
     """The one other rank that an error of a time limit names."""
-    text = f"{fact.error}: {fact.message}"
-    if fact.rank < 0 or fact.rule or fact.survived or _LIMIT.search(text) is None:
+    if fact.rank < 0 or fact.rule or fact.survived or fact.error in _OF_VALUES:
         return None
-    named = {int(number) for number in _FROM.findall(text)} - {fact.rank}
+    waited = _WAITED.search(fact.message) is not None and _SECONDS.search(fact.message) is not None
+    if not waited and _OF_LIMITS.search(fact.error) is None:
+        return None
+    named = {int(number) for number in _FROM.findall(fact.message)} - {fact.rank}
     return named.pop() if len(named) == 1 else None
 
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 from msgspec import structs
 
-from ...model.log_facts import JobLogs
+from ...model.log_facts import Ended, JobLogs, PythonError
 from ..case import Case
 from ..confidence import Less, lowered
 from ..draft import Draft
@@ -47,11 +47,11 @@ def _with(case: Case, logs: JobLogs) -> Case:
     return structs.replace(case, capture=structs.replace(case.capture, logs=logs))
 
 
-def prefer(alone: Draft, draft: Draft) -> None:
+def prefer(case: Case, alone: Draft, draft: Draft) -> None:
     """Take the verdict of the boxes where it names ranks, and both together name others or none."""
     by_boxes, together = _named(alone.findings), _named(draft.findings)
     lost = any(finding.kind == "unreachable" for finding in draft.findings)
-    same = by_boxes == together and not _was_swept(alone.findings, draft.findings)
+    same = by_boxes == together and not _was_swept(case, alone.findings, draft.findings)
     if not by_boxes or same or lost:
         return
     printed = [clue for finding in draft.findings for clue in finding.clues if clue.source == "log"]
@@ -65,13 +65,20 @@ def prefer(alone: Draft, draft: Draft) -> None:
     draft.waits, draft.notes, draft.remaining = alone.waits, alone.notes, None
 
 
-def _was_swept(by_boxes: list[Finding], together: list[Finding]) -> bool:
+def _was_swept(case: Case, by_boxes: list[Finding], together: list[Finding]) -> bool:
     """Whether the log has as a death by SIGKILL what the boxes have as a rank that did not run, or did not
-    come, while the others waited: a launcher kills who does not end at a SIGTERM.
+    come, while the others waited: a launcher kills who does not end at a SIGTERM, after the first of these.
     """
     deaths = [f.story for f in together if f.kind == "dead"]
     kills = [s for s in deaths if isinstance(s, LoggedDeath) and s.end.code == -9 and not s.memory]
-    return bool(kills) and len(kills) == len(together) and all(f.kind != "dead" for f in by_boxes)
+    if not kills or len(kills) < len(together) or any(f.kind == "dead" for f in by_boxes):
+        return False
+    facts = case.capture.logs.facts if case.capture.logs is not None else []
+    ranks = {rank for finding in together for rank in finding.ranks}
+    ends = [f for f in facts if isinstance(f, Ended | PythonError) and f.at > 0]
+    own = [f.at for f in ends if f.rank in ranks]
+    others = [f.at for f in ends if f.rank >= 0 and f.rank not in ranks]
+    return bool(own) and bool(others) and min(own) >= min(others)
 
 
 def _named(findings: list[Finding]) -> set[int]:

@@ -32,7 +32,7 @@ def first_death(scene: Scene) -> First | None:
         return silent_exit(scene) or failed_pod(scene)
     deaths.sort(key=lambda f: (not f.first, max(0.0, f.at)))
     first = deaths[0]
-    _name_silent(scene, first)
+    by_print = _name_silent(scene, first)
     alike = [f for f in deaths if _together(scene, first, f)]
     alike += _crashed_alike(scene, first, alike)
     if _gave_up_on_one(scene, alike):
@@ -43,6 +43,7 @@ def first_death(scene: Scene) -> First | None:
     story = LoggedDeath(End(first.code, int(memory)), someone(first), memory, left=first.left)
     known = bool(ranks or nodes or (first.pid and first.by in _OF_PROCESSES))
     ground = Ground.LOG_DEATH if ranks else Ground.LOG_DEATH_SOMEONE
+    ground = Ground.LOG_LEFT if by_print else ground
     finding = Finding("dead", ranks, story, sure(ground), nodes=nodes, frame=one_place(alike))
     return with_cut_rows(scene, first, First(finding, [*alike, *kills], known))
 
@@ -57,16 +58,19 @@ def _gave_up_on_one(scene: Scene, alike: list[Ended]) -> bool:
     return len(ranks) > 1 and -1 not in ranks and len(ranks) == len(scene.everyone) - 1
 
 
-def _name_silent(scene: Scene, death: Ended) -> None:
-    """A death without a name is that of the only rank which is not among the victims."""
+def _name_silent(scene: Scene, death: Ended) -> bool:
+    """A death without a name is that of the only rank which is not among the victims; whether the program's own
+    lines alone show how many ranks there are.
+    """
     spoke = {line.rank for line in scene.printed if line.rank >= 0}
     listed = len(spoke) > 2 and spoke == set(range(len(spoke)))  # by the program's own numbers
     everyone = set(scene.everyone) | spoke
     if death.rank >= 0 or not (scene.whole or (listed and everyone == spoke)):
-        return
+        return False
     others = everyone - {f.rank for f in scene.victims()}
     if len(others) == 1 and len(everyone) > 1:
         [death.rank] = others
+    return not scene.whole
 
 
 def _together(scene: Scene, first: Ended, other: Ended) -> bool:

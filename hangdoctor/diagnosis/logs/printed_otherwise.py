@@ -39,9 +39,12 @@ _DIGITS = late(r"\d+")
 # The whole line: "model loading done" is said of a part, after which a job may hang
 _SAYS_END = late(
     r"\s*(?:(?:all|everything|training|run|job|program|work)\s)?(?:(?:is|has|was|are)\s)?"
-    r"(?:done|finished|fine|bye|goodbye|completed?|ended|over|exiting)(?:\ssuccessfully)?[.!\s]*"
-    r"|\s*(?:trained|ran|finished|completed|processed)\s(?:for\s|all\s)?\d{1,12}\s"
-    r"(?:steps?|iterations?|epochs?|batches|updates?|rounds?)[.!\s]*",
+    r"(?:done|finished|fine|bye|goodbye|completed?|ended|over|exiting)(?:\ssuccessfully)?[.!\s]*",
+    re.I,
+)
+# What ranks that agree to stop say in turn, the one that failed as well
+_AGREED_TO_STOP = late(
+    r"\b(?:sav(?:e|es|ing)|emergency|checkpoint\w*|stopp?\w*|shut\w*|exit\w*|abort\w*|terminat\w*|leav\w+|clean\w*)\b",
     re.I,
 )
 _BEHIND = late(r"[│|:\]>]")  # what a program puts before its words
@@ -171,10 +174,12 @@ def all_said_the_end(scene: Scene) -> bool:
 
 
 def spoke_on(scene: Scene, fact: AnyFact) -> bool:
-    """Whether every rank printed one last line alike below it: who had failed does not."""
+    """Whether every rank printed one last line alike below it, of no agreement to stop: who had failed by
+    that does not.
+    """
     lines = _last_lines(scene)
     below = all(line.file == fact.file and line.line > fact.line for line in lines)
-    return below and _are_alike(scene, lines)
+    return below and _are_alike(scene, lines) and not _AGREED_TO_STOP.search(lines[0].says)
 
 
 def _are_alike(scene: Scene, lines: list[OwnLine]) -> bool:

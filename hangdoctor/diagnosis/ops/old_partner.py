@@ -53,15 +53,26 @@ def _redirected(scene: Scene, instance: Instance) -> tuple[Instance, int, Operat
         return None
     own = blocking[0]
     alike = (own.op in SENDS) != (instance.sample.op in SENDS)
-    if not alike or own.peer == new or _transfers(scene, own.peer, pending=True):
+    if not alike or own.peer == new or not _has_gone_on(scene, own.peer):
         return None
     before = [op for op in _transfers(scene, rank) if op.op == own.op and op.site == own.site]
     kept = len(before) > _ROUNDS and {op.peer for op in before} == {own.peer}
     first = [op for op in _transfers(scene, new) if op.peer == rank]
-    return (instance, rank, own) if kept and len(first) == 1 else None
+    whole = new in scene.ops and not scene.ops[new].overwritten
+    return (instance, rank, own) if kept and whole and len(first) == 1 else None
 
 
-def _transfers(scene: Scene, rank: int, pending: bool = False) -> list[Operation]:
-    """The sends and receives that its records still have; `pending`: those that are not over."""
+def _has_gone_on(scene: Scene, rank: int) -> bool:
+    """Whether the old partner waits in a call of another kind: one that is stuck, stopped or gone neither
+    sends nor receives, too.
+    """
+    if rank in scene.held or rank not in scene.ops or not scene.known(rank):
+        return False
+    blocking = scene.frontier(rank).blocking
+    return bool(blocking) and all(op.op not in P2P_NAMES for op in blocking)
+
+
+def _transfers(scene: Scene, rank: int) -> list[Operation]:
+    """The sends and receives that its records still have."""
     ops = scene.ops[rank].operations if rank in scene.ops else []
-    return [op for op in ops if op.op in P2P_NAMES and not (pending and op.state == "done")]
+    return [op for op in ops if op.op in P2P_NAMES]

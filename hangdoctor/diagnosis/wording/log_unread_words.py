@@ -125,11 +125,11 @@ def _(story: NamedByProgram, finding: Finding) -> str:
 @stories.tell.register
 def _(story: GaveUpOn, finding: Finding) -> str:
     says = f"'{terms.both_ends(story.where.says, WORDS)}' ({story.where.file}:{story.where.line})"
-    be = terms.choose(finding.ranks, "is", "are")
-    return f"{who_of(finding)} {be} what rank {story.by} waited for until its own limit: {says}"
+    have = terms.choose(finding.ranks, "has", "have")
+    return f"{who_of(finding)} {have} not sent what rank {story.by} waited for until it gave up: {says}"
 
 
 @by_story.register
 def _(story: GaveUpOn, finding: Finding) -> str:
     who = terms.ranks(finding.ranks)
-    return f"See what {who} did then: it sent nothing, or sent it otherwise (another tag, another partner). Next time start it with hangdoctor run -- CMD."
+    return f"See what {who} did then: it sent nothing, or sent it otherwise (another tag, another partner). Next time start the job with: hangdoctor run -- CMD."

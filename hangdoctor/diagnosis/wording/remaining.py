@@ -131,8 +131,8 @@ def _all_wait(of: Remaining) -> dict[Reason, str]:
             f"{'' if of.uncounted else '. Black boxes (hangdoctor run) count the calls'}"
         ),
         Reason.CHOSEN_GROUPS: (
-            f"{who} {wait}{where}, whose line takes one of several groups, and stacks do not show whether all "
-            "took the same: used in another order on some ranks, groups wait for one another. Black boxes (hangdoctor run) show it"
+            f"{who} {wait}{where}, whose line takes its group from a variable, and stacks do not show whether it is the same "
+            "on all: if some ranks use their groups in another order, they block each other. Black boxes (hangdoctor run) show it"
         ),
         Reason.ALL_RECEIVE: (
             f"{who} {wait}{where}, none of them sends, and which of them should "

@@ -131,8 +131,8 @@ def _(story: f.OwesAnswer, finding: Finding) -> str:
     asked = f"rank {story.asked}"
     own = f"{subject(finding)} waits at {terms.place_of(story.own)} for {asked}"
     takes = f"which waits at {terms.place_of(story.op)} for what any rank sends"
-    past = f"{terms.ranks(story.through)} are past that: most likely it left an answer out"
-    return f"{own}, {takes}; {past}"
+    past = f"{terms.ranks(story.through)} {terms.choose(story.through, 'is', 'are')} through"
+    return f"{own}, {takes}; {past}: most likely it sent no answer"
 
 
 @by_story.register

@@ -18,7 +18,7 @@ _EVERYONE = -1
 _HABIT = 4  # times that an error was caught before
 _BETWEEN = 8  # lines between two of them
 _LONG = 100  # lines between the first and the last
-_THRICE, _FAR = 3, 20  # so many, with so many lines between any two: no ranks say that together
+_THRICE, _FAR = 3, 20  # so many, with so many lines between any two
 Way = tuple[int, int]  # of counting: which pattern, and up to what; only the same are compared
 
 
@@ -45,10 +45,26 @@ def _is_habit(lines: list[int]) -> bool:
     """By how many lines had been spoken at each: several ranks say one thing at once, at the end of
     a job.
     """
-    between = [later - earlier for earlier, later in pairwise(lines)]
-    far = len(lines) >= _THRICE and min(between) >= _FAR
-    apart = sum(gap >= _BETWEEN for gap in between)
-    return far or apart >= _HABIT or (len(lines) > _HABIT and lines[-1] - lines[0] >= _LONG)
+    apart = sum(later - earlier >= _BETWEEN for earlier, later in pairwise(lines))
+    return apart >= _HABIT or (len(lines) > _HABIT and lines[-1] - lines[0] >= _LONG)
+
+
+def _came_again(failed: list[_Failed]) -> bool:
+    """Whether a few of one kind came far apart, while the job went on: ranks that fail together print
+    their stacks one below the other.
+    """
+    if len(failed) < _THRICE:
+        return False
+    return all(
+        later.all_spoken - earlier.all_spoken >= _FAR
+        and (_is_inside(later.fact) or later.reached != earlier.reached)
+        for earlier, later in pairwise(failed)
+    )
+
+
+def _is_inside(fact: PythonError | KnownError) -> bool:
+    """Whether it was caught where it was raised, as its traceback shows."""
+    return isinstance(fact, PythonError) and (fact.logged or fact.inside)
 
 
 def _habit(fact: PythonError | KnownError) -> object:
@@ -139,11 +155,15 @@ class Course:
         """Mark the last ones of errors that were caught at one place again and again, with other
         lines between.
         """
-        at: dict[object, list[int]] = {}
+        at: dict[object, list[_Failed]] = {}
         own = [failed for failed in self._errors if failed.fact.attempt == self.attempt]
         for failed in own:
-            at.setdefault(_habit(failed.fact), []).append(failed.all_spoken)
-        habits = {habit for habit, lines in at.items() if _is_habit(lines)}
+            at.setdefault(_habit(failed.fact), []).append(failed)
+        habits = {
+            habit
+            for habit, some in at.items()
+            if _is_habit([failed.all_spoken for failed in some]) or _came_again(some)
+        }
         for failed in own:
             fact = failed.fact
             if fact.role == "cause" and _is_caught(fact) and _habit(fact) in habits:

@@ -19,6 +19,7 @@ from ...text.late import late
 _HEAD = late(
     r"\[?(?:\d{4}-\d\d-\d\d[ T])?\d\d:\d\d:\d\d(?:[.,]\d{1,9})?\]?|\[?\d{4}-\d\d-\d\dT[\d:.,]{6,20}Z?\]?"
 )
+_WORDS_BEHIND = late(r"\[?[\d:.,T Z-]{8,40}\]?\s{1,4}[A-Za-z\[(]")
 _DIGIT = late(r"\d")
 _OBJECT = r"(?<=\})\{(?=\")"
 _MOSTLY = 0.6  # of the lines
@@ -47,8 +48,13 @@ class GluedLines:
 
 
 def _is_within(line: str, at: int) -> bool:
-    """Whether something stands directly before it that is no part of a number or of a bracket."""
-    return at > 0 and not line[at - 1].isspace() and line[at - 1] not in "[(<'\"=:-.,T/"
+    """Whether a word or a bracket's end stands directly before it; or a number, and then it is a whole line's
+    beginning, with words behind it.
+    """
+    before = line[at - 1] if at > 0 else " "
+    if before.isdigit():
+        return _WORDS_BEHIND.match(line, at) is not None
+    return before.isalpha() or before in ")]}.!"
 
 
 def _shape(line: str) -> str:

@@ -74,7 +74,7 @@ _LEFT_OUT = late(r"\b(?:skip(?:s|ped|ping)?|drop(?:s|ped|ping)?|discard(?:s|ed|i
 _NO_LEFT_OUT = late(  # none was, or it is a wait that failed
     r"\b(?:skipped|dropped)[\w ]{0,20}[:=] ?0\b|RuntimeError|DistBackend|[Tt]imed? ?out|[Cc]onnection|\bpeer\b"
 )
-_NOT_FINITE = late(r"(?<![\w./])[-+]?(?:inf(?:inity)?|nan)(?![\w./])", re.I)
+_NOT_FINITE = late(r"(?<![\w./])(?:inf(?:inity)?|nan|Inf(?:inity)?|NaN)(?![\w./])")
 _OF_ROUND = late(
     r"\b(?:batch|step|iter\w*|sample|example|update|micro\w*|record|item|utterance|row|chunk|group)",
     re.I,
@@ -389,11 +389,16 @@ def _not_finite(
     by_speaker: dict[str, list[_Line]], printed: dict[str, Counter[str]]
 ) -> OwnLine | None:
     """The first line with a number that is not finite, of the only one who printed any: what is reduced
-    over all ranks is so on all of them.
+    over all ranks is so on all of them. Others printed such lines with finite numbers.
     """
     first: dict[str, _Line] = {}
     for speaker, lines in by_speaker.items():
         line = next((one for one in lines if _NOT_FINITE.search(one.text)), None)
         if line is not None:
             first[speaker] = line
-    return next(iter(first.values())).fact("not finite") if len(first) == 1 else None
+    if len(first) != 1:
+        return None
+    [line] = first.values()
+    finite = _shape(_NOT_FINITE.sub("1", line.alike))
+    others = printed.get(finite, Counter()).keys() - {line.speaker}
+    return line.fact("not finite") if others else None

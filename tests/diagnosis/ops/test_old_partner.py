@@ -46,6 +46,15 @@ def test_the_rank_that_does_not_know_the_new_plan_is_named() -> None:
     assert "Rank 4 is waiting in send #1 to rank 2" in cause.summary
 
 
+def test_an_old_partner_that_is_stuck_is_what_it_waits_for() -> None:
+    """It neither sends nor receives, too."""
+    evidence_of = moved_to_the_spare()
+    del evidence_of.ops[1].operations[-1]
+    found = causes(diagnose_ops(evidence_of))
+    assert [cause.ranks for cause in found] != [[2]], found
+    assert all("other partners" not in cause.summary for cause in found)
+
+
 def test_one_that_receives_from_several_in_turn_waits_for_its_turn() -> None:
     found = causes(diagnose_ops(moved_to_the_spare(served=True)))
     assert all("other partners" not in cause.summary for cause in found)

@@ -29,6 +29,8 @@ def test_a_second_time_begins_a_line(stamp: str) -> None:
         "12:45:01.389 INFO started at 12:44:59.002, now at step 3",
         "12:45:01.389 INFO eta=12:44:59.002",
         "12:45:01.389 INFO window [12:44:59.002 12:45:00.102]",
+        "12:45:01.389 INFO elapsed 112:44:59.002",
+        "12:45:01.389 INFO run_12:44:59.002 or a|12:44:59.002 or @12:44:59.002",
     ],
 )
 def test_a_time_among_its_words_does_not(line: str) -> None:

@@ -35,3 +35,9 @@ def test_who_gave_up_waiting_is_not_the_cause(tmp_path: Path, words: str) -> Non
 def test_another_reason_right_above_is_its_own(tmp_path: Path) -> None:
     said = diagnosed(tmp_path, f"[heat 3] FATAL temperature below zero after 10 sweeps\n{ABORT}")
     assert [ranks for _, ranks in named(said)] == [[3]], said.summary
+
+
+def test_a_warning_of_another_rank_hides_no_reason(tmp_path: Path) -> None:
+    warned = "[heat 1] ERROR no data from sensor 4 within 2 s, using last value\n"
+    said = diagnosed(tmp_path, f"{warned}[heat 3] FATAL negative density in cell 12\n{ABORT}")
+    assert [ranks for _, ranks in named(said)] == [[3]], said.summary

@@ -254,11 +254,12 @@ def test_who_alone_printed_a_number_that_is_not_finite(
 
 def test_an_error_line_above_one_last_line_of_all_ranks_was_survived(tmp_path: Path) -> None:
     text = steps(range(4), 0, 40) + "[r3] ERROR push of the metrics failed (20 so far)\n"
-    found = diagnosed(tmp_path, text + "".join(f"[r{r}] trained 40 steps\n" for r in range(4)))
-    assert (found.status, found.causes) == ("healthy", []), found.summary
-    found = diagnosed(tmp_path, text + "".join(f"[r{r}] wrote no model\n" for r in range(4)))
-    assert (found.status, found.causes) == ("unknown", []), found.summary
+    for words in ("trained 40 steps", "wrote no model"):
+        found = diagnosed(tmp_path, text + "".join(f"[r{r}] {words}\n" for r in range(4)))
+        assert (found.status, found.causes) == ("unknown", []), found.summary
     assert diagnosed(tmp_path, text).causes, "nothing shows that it went on"
+    agreed = "".join(f"[r{r}] saving an emergency checkpoint\n" for r in range(4))
+    assert diagnosed(tmp_path, text + agreed).causes, "the one that failed says so, too"
 
 
 def test_a_kill_without_a_rank_is_of_the_only_one_that_lost_nobody(tmp_path: Path) -> None:
