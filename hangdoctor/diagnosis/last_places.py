@@ -29,6 +29,7 @@ from .findings import (
 )
 from .recorders import by_recorder, records_of
 
+_NOT_AT_IT = (Apart.AHEAD, Apart.BEHIND)
 _OUTSIDE = frozenset({"not_entered", "busy", "data_wait", "checkpoint_wait"})
 
 
@@ -100,12 +101,14 @@ def _records_lack_only(case: Case, ranks: set[int]) -> bool:
 
 
 def _stands_apart(finding: Finding) -> bool:
-    """Whether it is one of the few, or past the line at which the others wait for a key."""
+    """Whether it is one of the few, or not at the line at which the others wait for a key: past it, or in the
+    next round before it.
+    """
     story = finding.story
     if not isinstance(story, InOther):
         return False
     for_key = story.their_op is not None and story.their_op.name == STORE
-    return story.how is Apart.SMALLER_SIDE or (story.how is Apart.AHEAD and for_key)
+    return story.how is Apart.SMALLER_SIDE or (story.how in _NOT_AT_IT and for_key)
 
 
 def mark(case: Case, finding: Finding) -> None:

@@ -164,13 +164,14 @@ def test_ranks_of_jax_at_two_lines_are_apart() -> None:
     assert found.causes == [] and "hangdoctor run" not in found.summary, found.summary
 
 
-def test_a_rank_of_jax_that_is_past_the_line_where_others_wait_for_its_key() -> None:
+@pytest.mark.parametrize("line", [101, 95], ids=["past it", "in the next round before it"])
+def test_a_rank_of_jax_that_is_not_at_the_line_where_others_wait_for_its_key(line: int) -> None:
     """Their client is compiled: innermost is the user's own line."""
     gathers = "/site-packages/jax/experimental/multihost_utils.py"
     waits = stack(
         ("main", "/app/train.py", 98), code="client.blocking_key_value_get(f'policy/{n}', WAIT_MS)"
     )
-    past = stack(("process_allgather", gathers, 134), ("main", "/app/train.py", 101))
+    past = stack(("process_allgather", gathers, 134), ("main", "/app/train.py", line))
     ranks = [still(rank, past if rank == 0 else waits, "") for rank in range(3)]
     for rank in ranks:
         rank.world_size = 3
