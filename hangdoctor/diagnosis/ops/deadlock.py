@@ -15,7 +15,14 @@ from .changed_rounds import other_round
 from .facts import nodes_of, op_of, where_of
 from .groups_made import groups_left_out
 from .keys import P2P_NAMES
-from .order import Link, both_sides, divergence_finding, kind_of_divergence, link_clue
+from .order import (
+    Link,
+    both_sides,
+    divergence_finding,
+    kind_of_divergence,
+    link_clue,
+    was_not_due,
+)
 from .partners import other_partners
 from .same_line import to_other_peers
 from .scene import Scene
@@ -31,7 +38,9 @@ _STARTS = 16  # ranks from which a shortest ring is looked for
 
 def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[Finding]:
     """Findings on the ranks of a component of waits that nothing leads out of."""
-    found = blame(scene, likely_first(scene, ranks)) or transfers_apart(scene, ranks)
+    parted = blame(scene, likely_first(scene, ranks))
+    found = {rank: d for rank, d in parted.items() if not was_not_due(scene, d)}
+    found = found or transfers_apart(scene, ranks)
     found = found or to_other_peers(scene, ranks) or groups_left_out(scene, ranks)
     even = _even_sides(scene, graph, ranks, list(found))
     if even is not None:

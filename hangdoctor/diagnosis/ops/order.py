@@ -21,6 +21,7 @@ from .signatures import tag_of
 from .waits import Instance
 
 _SHOWN = 8  # pieces of evidence of one sort
+_LEFT_OUT = ("skipped", "extra", "either")  # readings of one place
 _LOOKED_AT = 512  # calls after the one that parts two histories
 
 
@@ -92,6 +93,33 @@ def _left_out_if_awaited(scene: Scene, d: Divergence) -> Divergence:
         for op in partner.unfinished()
     )
     return structs.replace(d, how="skipped", fewer=True) if awaited else d
+
+
+def was_not_due(scene: Scene, d: Divergence) -> bool:
+    """Whether another member made the call that the rank is said to have left out after the one to which it
+    went on: then it was nobody's turn yet, and who did make it there has other partners.
+    """
+    if d.how not in _LEFT_OUT or d.before_records or {d.theirs.op, d.mine.op} & P2P_NAMES:
+        return False
+    skipped = structs.replace(d, how="skipped")
+    due, mine = _sides(scene, skipped)[1], d.mine
+    members = set(due.group.ranks)
+    for other in members - {d.rank}:
+        operations = scene.ops[other].operations if other in scene.ops else []
+        places = {(op.group, op.op, op.seq): at for at, op in enumerate(operations)}
+        there = places.get((mine.group, mine.op, mine.seq))
+        made = next(
+            (
+                at
+                for (uid, name, seq), at in places.items()
+                if (name, seq) == (due.name, due.seq)
+                and set(scene.groups.members(uid, other)) == members
+            ),
+            None,
+        )
+        if there is not None and made is not None and there < made:
+            return True
+    return False
 
 
 def _unanswered(scene: Scene, rank: int) -> set[int]:

@@ -14,6 +14,7 @@ from .blame import blame
 from .divergence import Divergence
 from .facts import nodes_of
 from .lone_culprit import Sink
+from .order import was_not_due
 from .roles import working_layout
 from .scene import Scene
 from .waits import Instance
@@ -43,8 +44,8 @@ def parted_in_ring(scene: Scene, ranks: list[int]) -> list[Divergence]:
     """Of ranks that wait for one another, in sends and receives too, the one whose recorded calls part
     from those of ranks with the same role; [] where that is not one alone.
     """
-    found = blame(scene, ranks)
-    return list(found.values()) if len(found) == 1 else []
+    found = [d for d in blame(scene, ranks).values() if not was_not_due(scene, d)]
+    return found if len(found) == 1 else []
 
 
 def one_of_them(scene: Scene, found: list[Finding]) -> list[Finding]:
