@@ -297,7 +297,9 @@ def _part_two(f):
 
 
 def functional(n, faulty, to_store):
-    """Collectives that C++ issues; one rank leaves one out, and is elsewhere then."""
+    """Collectives that C++ issues; one rank leaves one out, and is elsewhere then: only there may it be released."""
+    if not faulty:
+        say(n, "at")
     for i in range(4):
         if not (faulty and i == 2):
             functional_collectives.wait_tensor(
@@ -305,6 +307,7 @@ def functional(n, faulty, to_store):
             )
     if not faulty:
         return
+    say(n, "at")
     if to_store:
         dist.distributed_c10d._get_default_store().get(f"never.{n}")
     with contextlib.suppress(Released):
@@ -316,7 +319,6 @@ def functional(n, faulty, to_store):
 
 def play(n, scenario, rank):
     if scenario in ("functional", "functional_then_store"):
-        say(n, "at")
         return functional(n, rank == RANK, scenario == "functional_then_store")
     if scenario == "train":
         say(n, "at")
