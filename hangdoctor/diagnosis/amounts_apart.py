@@ -98,7 +98,9 @@ def apart(views: Sequence[RankView]) -> Odd | None:
 
 
 def _odd_ones(views: Sequence[RankView]) -> Iterator[Odd]:
-    """Of each function that all are in, outermost first, by each variable; without one, of each file."""
+    """Of each function that all are in, outermost first, by each variable; without one, of each
+    file.
+    """
     by_function = list(_in_each([_by_function(view) for view in views], views))
     yield from by_function or _in_each([_by_file(view) for view in views], views)
 
@@ -116,8 +118,8 @@ def _in_each(frames: Sequence[Mapping[object, Frame]], views: Sequence[RankView]
 
 
 def _by_file(view: RankView) -> dict[object, Frame]:
-    """The one frame of each file that has a number of micro-batches: other names mean other things in another
-    function.
+    """The one frame of each file that has a number of micro-batches: other names mean other things
+    in another function.
     """
     found: dict[object, list[Frame]] = {}
     for frame in view.path:

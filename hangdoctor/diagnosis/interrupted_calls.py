@@ -30,8 +30,8 @@ _PRIMITIVE = frozenset(
 
 
 def run(case: Case, draft: Draft) -> None:
-    """Name it in place of what its other call looks like, unless something else holds ranks that do not wait,
-    or were not seen.
+    """Name it in place of what its other call looks like, unless something else holds ranks that do
+    not wait, or were not seen.
     """
     waiting = {view.rank for view in case.waiting}
     others = {rank for finding in draft.findings for rank in finding.ranks} - waiting

@@ -1,8 +1,8 @@
 """The one worker that can still owe an answer to a rank that receives from whoever sends first.
 
-Of a farm of tasks: the rank that hands them out waits for a result of any worker. All workers but one
-have left their loop; that one waits in it for its next task, so no result is on its way. It took one
-and sent none (a swallowed exception), or the first waits for one result too many.
+Of a farm of tasks: the rank that hands them out waits for a result of any worker. All workers but
+one have left their loop; that one waits in it for its next task, so no result is on its way. It
+took one and sent none (a swallowed exception), or the first waits for one result too many.
 """
 
 from __future__ import annotations

@@ -101,8 +101,8 @@ def _records_lack_only(case: Case, ranks: set[int]) -> bool:
 
 
 def _stands_apart(finding: Finding) -> bool:
-    """Whether it is one of the few, or not at the line at which the others wait for a key: past it, or in the
-    next round before it.
+    """Whether it is one of the few, or not at the line at which the others wait for a key: past it,
+    or in the next round before it.
     """
     story = finding.story
     if not isinstance(story, InOther):
@@ -112,8 +112,8 @@ def _stands_apart(finding: Finding) -> bool:
 
 
 def mark(case: Case, finding: Finding) -> None:
-    """Say which stacks are meant. Evidence from two samples is none here: a heartbeat sees a place, not
-    whether it ran.
+    """Say which stacks are meant. Evidence from two samples is none here: a heartbeat sees a place,
+    not whether it ran.
     """
     kept = [clue for clue in finding.clues if not isinstance(clue.fact, DidNotRun)]
     finding.clues = [_without_motion(clue) for clue in kept]

@@ -165,8 +165,8 @@ def retries_after(view: RankView) -> str:
 
 
 def keeps_failing(view: RankView) -> bool:
-    """Whether it tries again and again what fails by itself: a queue that is empty, or a time-out, may
-    be of what another rank is to do.
+    """Whether it tries again and again what fails by itself: a queue that is empty, or a time-out,
+    may be of what another rank is to do.
     """
     caught = retries_after(view)
     return bool(caught) and _OF_A_WAIT.search(caught) is None

@@ -333,8 +333,8 @@ class PrintedStep(Fact):
 class OwnLine(Fact):
     """The last line that a rank printed of its own before the hang; or one in which it is alone
     (`lead`): its last one is another than that of all others (`usual`), it has another value in it
-    where all had the same before, it says that it left something out, or it holds an infinity or a NaN.
-    It is kept apart from the facts that are known.
+    where all had the same before, it says that it left something out, or it holds an infinity or a
+    NaN. It is kept apart from the facts that are known.
     """
 
     lead: Literal["", "last", "value", "left out", "not finite"] = ""

@@ -47,10 +47,11 @@ def of_exception(error: BaseException) -> tuple[int, str]:
 
 
 def _gathered(error: BaseException) -> list[str]:
-    """Of a failure that all ranks raise, which of them met it, each with what it met; the frames of the first.
+    """Of a failure that all ranks raise, which of them met it, each with what it met; the frames of
+    the first.
 
-    They are numbered in the group that saves, which is mostly that of all ranks. Nothing of many: then
-    who was first does not show.
+    They are numbered in the group that saves, which is mostly that of all ranks. Nothing of many:
+    then who was first does not show.
     """
     kind = type(error)
     name, package = _CHECKPOINT

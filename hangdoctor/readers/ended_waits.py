@@ -89,8 +89,8 @@ def _is_shared(fact: Ended | PythonError, facts: Sequence[AnyFact]) -> bool:
 
 
 class Polled:
-    """Whether every rank had handles in the air at a moment, and none had got on for long before: all asked
-    for them again and again, which uses the processor, until one of them gave up.
+    """Whether every rank had handles in the air at a moment, and none had got on for long before:
+    all asked for them again and again, which uses the processor, until one of them gave up.
     """
 
     def __init__(self, boxes: Sequence[Contents]) -> None:
@@ -113,7 +113,9 @@ def _flown(ops: RankOps) -> list[tuple[float, float]]:
 
 
 def await_polled(facts: Sequence[AnyFact], boxes: Sequence[Contents]) -> None:
-    """Where all polled their handles until one gave up, each waited for those that it had in the air."""
+    """Where all polled their handles until one gave up, each waited for those that it had in the
+    air.
+    """
     ends = [f.at for f in facts if isinstance(f, Ended) and f.waited_s]
     if not ends or not Polled(boxes).until(min(ends)):
         return

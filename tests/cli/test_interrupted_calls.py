@@ -1,4 +1,6 @@
-"""A signal that one rank alone gets in the midst of a barrier, and whose handler makes another call."""
+"""A signal that one rank alone gets in the midst of a barrier, and whose handler makes another
+call.
+"""
 
 from __future__ import annotations
 

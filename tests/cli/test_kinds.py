@@ -149,7 +149,9 @@ def test_a_rank_ahead_in_a_later_collective_has_skipped_one(stage: Stage) -> Non
 
 
 def test_a_group_that_stacks_do_not_show_is_not_called_the_networks_fault(tmp_path: Path) -> None:
-    """One rank calls the same line on another group: by their stacks all of them are in one operation."""
+    """One rank calls the same line on another group: by their stacks all of them are in one
+    operation.
+    """
     with Stage(tmp_path / "job", world=3) as job:
         job.wait_ready().play("wrong_group", 1)
         verdict = job.dump()

@@ -147,7 +147,9 @@ def test_a_rank_that_did_not_run_is_not_dead_since_its_launcher_killed_it(
 
 
 def test_jaxs_abort_after_its_barriers_limit_is_no_first_death() -> None:
-    """Two of three ranks waited for rank 2 until the limit, and then the coordinator ended all three."""
+    """Two of three ranks waited for rank 2 until the limit, and then the coordinator ended all
+    three.
+    """
     says = (
         "JaxRuntimeError\nDEADLINE_EXCEEDED: Barrier timed out. Id: epoch-3::0. This usually happens because a task "
         "triggered the barrier too early. # of tasks that reached the barrier: 2/3. The first task at the barrier: 0. "

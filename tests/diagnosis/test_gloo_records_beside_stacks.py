@@ -83,7 +83,9 @@ def test_a_rank_that_has_made_no_call_yet_is_seen_by_its_stack_beside_a_silent_n
 
 
 def test_a_ring_of_groups_at_one_line_is_told_by_the_records() -> None:
-    """All are in the function that each group's reduction is made by: stacks show one operation of all."""
+    """All are in the function that each group's reduction is made by: stacks show one operation of
+    all.
+    """
     rows = [Group("r0", [0, 1], "row"), Group("r1", [2, 3], "row")]
     columns = [Group("c0", [0, 2], "column"), Group("c1", [1, 3], "column")]
     first = {0: rows[0], 1: columns[1], 2: columns[0], 3: rows[1]}

@@ -1,4 +1,6 @@
-"""Ended ranks of JAX: all but one had long waited for a compiled function, and that one was at work to the end."""
+"""Ended ranks of JAX: all but one had long waited for a compiled function, and that one was at work
+to the end.
+"""
 
 from __future__ import annotations
 

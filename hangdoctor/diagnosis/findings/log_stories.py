@@ -244,7 +244,9 @@ class NamedByProgram(Struct, frozen=True):
 
 
 class GaveUpOn(Struct, frozen=True):
-    """The time limit of rank `by`'s own program ran out while it waited for this one, as its error says."""
+    """The time limit of rank `by`'s own program ran out while it waited for this one, as its error
+    says.
+    """
 
     by: int
     where: Quote

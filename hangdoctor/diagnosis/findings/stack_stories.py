@@ -34,8 +34,8 @@ class UnmatchedPair(Struct, frozen=True):
 
 
 class OwesAnswer(Struct, frozen=True):
-    """In `own` it waits for rank `asked`, which is in `op` and takes what any rank sends; `through` are past
-    that exchange.
+    """In `own` it waits for rank `asked`, which is in `op` and takes what any rank sends; `through`
+    are past that exchange.
     """
 
     own: Op
@@ -115,8 +115,8 @@ class AmountApart(Struct, frozen=True):
 
 
 class Interrupted(Struct, frozen=True):
-    """In the midst of its collective `outer` the function at `handler` made another one, `op`, as the
-    handler of a signal does; `others` wait elsewhere.
+    """In the midst of its collective `outer` the function at `handler` made another one, `op`, as
+    the handler of a signal does; `others` wait elsewhere.
     """
 
     outer: str

@@ -93,8 +93,9 @@ def guarded(scene: Scene) -> First | None:
 
 
 def left(scene: Scene) -> First | None:
-    """Ranks with output of their own, or between two that are listed, that torchelastic does not list among
-    the failed, where it lists all others, and those only lost a connection: they had ended with exit code 0.
+    """Ranks with output of their own, or between two that are listed, that torchelastic does not
+    list among the failed, where it lists all others, and those only lost a connection: they had
+    ended with exit code 0.
     """
     listed = [f for f in scene.of(Ended) if f.by == "torchelastic" and f.rank >= 0]
     lost = {v.rank for v in scene.victims() if v.rule == "peer_closed"}

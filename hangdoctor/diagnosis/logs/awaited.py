@@ -1,7 +1,9 @@
-"""Of ranks whose own time limit ran out while they waited for one another: the one that the errors lead to.
+"""Of ranks whose own time limit ran out while they waited for one another: the one that the errors
+lead to.
 
-A program that counts the seconds itself says for whom it waited: `no progress for 10 s: halo from rank 2`.
-Who raises that is a waiter. Where the awaited rank waited for another one in turn, that one is meant.
+A program that counts the seconds itself says for whom it waited: `no progress for 10 s: halo from
+rank 2`. Who raises that is a waiter. Where the awaited rank waited for another one in turn, that
+one is meant.
 """
 
 from __future__ import annotations
@@ -35,8 +37,8 @@ _LONGEST = 64  # ranks of a chain
 
 
 def awaited(scene: Scene, first: First) -> First | None:
-    """The rank, in place of those whose limit ran out first; None where nobody is named, or the errors lead to
-    several, or in a ring.
+    """The rank, in place of those whose limit ran out first; None where nobody is named, or the
+    errors lead to several, or in a ring.
     """
     own_error = isinstance(first.finding.story, FailedFirst) and first.finding.kind == "error"
     if not own_error or not first.finding.ranks:

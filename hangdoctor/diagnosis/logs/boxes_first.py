@@ -66,8 +66,9 @@ def prefer(case: Case, alone: Draft, draft: Draft) -> None:
 
 
 def _was_swept(case: Case, by_boxes: list[Finding], together: list[Finding]) -> bool:
-    """Whether the log has as a death by SIGKILL what the boxes have as a rank that did not run, or did not
-    come, while the others waited: a launcher kills who does not end at a SIGTERM, after the first of these.
+    """Whether the log has as a death by SIGKILL what the boxes have as a rank that did not run, or
+    did not come, while the others waited: a launcher kills who does not end at a SIGTERM, after the
+    first of these.
     """
     deaths = [f.story for f in together if f.kind == "dead"]
     kills = [s for s in deaths if isinstance(s, LoggedDeath) and s.end.code == -9 and not s.memory]

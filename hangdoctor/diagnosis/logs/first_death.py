@@ -59,8 +59,8 @@ def _gave_up_on_one(scene: Scene, alike: list[Ended]) -> bool:
 
 
 def _name_silent(scene: Scene, death: Ended) -> bool:
-    """A death without a name is that of the only rank which is not among the victims; whether the program's own
-    lines alone show how many ranks there are.
+    """A death without a name is that of the only rank which is not among the victims; whether the
+    program's own lines alone show how many ranks there are.
     """
     spoke = {line.rank for line in scene.printed if line.rank >= 0}
     listed = len(spoke) > 2 and spoke == set(range(len(spoke)))  # by the program's own numbers

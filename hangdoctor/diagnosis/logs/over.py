@@ -209,8 +209,8 @@ def _elsewhere(case: Case, rank: int) -> list[RankView]:
 
 
 def elsewhere_beside(case: Case, found: First) -> list[Finding]:
-    """Of a job that is over: the ranks that stand elsewhere beside one that did not run, one finding for each place: the
-    others wait for them as well.
+    """Of a job that is over: the ranks that stand elsewhere beside one that did not run, one
+    finding for each place: the others wait for them as well.
     """
     silent = [f for f in found.facts if isinstance(f, NoBeat)]
     if not case.capture.over or not silent or found.finding.ranks != [silent[0].rank]:

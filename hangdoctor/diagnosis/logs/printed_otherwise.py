@@ -114,8 +114,8 @@ def alike_instead(scene: Scene, found: First) -> First | None:
 
 
 def of_one_alone(scene: Scene, found: First) -> First | None:
-    """The one rank that printed a number which is not finite, where the guards of several then stopped
-    for it: they see what came of all ranks.
+    """The one rank that printed a number which is not finite, where the guards of several then
+    stopped for it: they see what came of all ranks.
     """
     errors = [f for f in found.facts if isinstance(f, PythonError | KnownError)]
     guards = [f for f in errors if f.rule == _NAN]
@@ -174,8 +174,8 @@ def all_said_the_end(scene: Scene) -> bool:
 
 
 def spoke_on(scene: Scene, fact: AnyFact) -> bool:
-    """Whether every rank printed one last line alike below it, of no agreement to stop: who had failed by
-    that does not.
+    """Whether every rank printed one last line alike below it, of no agreement to stop: who had
+    failed by that does not.
     """
     lines = _last_lines(scene)
     below = all(line.file == fact.file and line.line > fact.line for line in lines)

@@ -1,8 +1,9 @@
 """A rank that stays with the partner of all earlier rounds, whose place another rank has taken.
 
-After a stage has moved to a spare, or a plan was made anew, the new partner sends to it, or receives
-from it, for the first time, and the old one does neither any more: two ranks agree on the new plan,
-and this one does not know it. A rank that one receives from in turn has been served before.
+After a stage has moved to a spare, or a plan was made anew, the new partner sends to it, or
+receives from it, for the first time, and the old one does neither any more: two ranks agree on the
+new plan, and this one does not know it. A rank that one receives from in turn has been served
+before.
 """
 
 from __future__ import annotations
@@ -63,8 +64,8 @@ def _redirected(scene: Scene, instance: Instance) -> tuple[Instance, int, Operat
 
 
 def _has_gone_on(scene: Scene, rank: int) -> bool:
-    """Whether the old partner waits in a call of another kind: one that is stuck, stopped or gone neither
-    sends nor receives, too.
+    """Whether the old partner waits in a call of another kind: one that is stuck, stopped or gone
+    neither sends nor receives, too.
     """
     if rank in scene.held or rank not in scene.ops or not scene.known(rank):
         return False

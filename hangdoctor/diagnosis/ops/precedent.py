@@ -206,8 +206,8 @@ def _before(scene: Scene, rank: int, here: Operation) -> list[Operation]:
 
 def changed_tag(scene: Scene, records: dict[int, Operation]) -> list[int]:
     """The side of a transfer whose line has another tag than each time before, where the other
-    side's has the one that it always had, or that one where most other ranks have changed theirs, too; []
-    where tags count something, or both are as before.
+    side's has the one that it always had, or that one where most other ranks have changed theirs,
+    too; [] where tags count something, or both are as before.
     """
     usual = {rank: _usual_tag(scene, rank, op) for rank, op in records.items()}
     changed = [rank for rank, op in records.items() if usual[rank] not in ("", tag_of(op))]
@@ -218,8 +218,8 @@ def changed_tag(scene: Scene, records: dict[int, Operation]) -> list[int]:
 
 
 def _others_changed(scene: Scene, records: dict[int, Operation]) -> bool:
-    """Whether most transfers of this number that other ranks make at these lines have another tag than
-    before.
+    """Whether most transfers of this number that other ranks make at these lines have another tag
+    than before.
     """
     sites = {op.site for op in records.values()}
     numbers = {op.seq for op in records.values()}

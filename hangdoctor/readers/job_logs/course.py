@@ -50,8 +50,8 @@ def _is_habit(lines: list[int]) -> bool:
 
 
 def _came_again(failed: list[_Failed]) -> bool:
-    """Whether a few of one kind came far apart, while the job went on: ranks that fail together print
-    their stacks one below the other.
+    """Whether a few of one kind came far apart, while the job went on: ranks that fail together
+    print their stacks one below the other.
     """
     if len(failed) < _THRICE:
         return False

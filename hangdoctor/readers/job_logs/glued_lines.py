@@ -1,10 +1,11 @@
-"""Lines of two processes that a third's buffer or a shared pipe has glued into one, without a break between.
+"""Lines of two processes that a third's buffer or a shared pipe has glued into one, without a break
+between.
 
 283: 12:45:02.389 INFO band0 | layout loaded12:45:02.389 INFO band1 | layout loaded
 
 Where nearly all lines of a file begin with a time, a second time of that form within a line begins
-another one; where they are objects of JSON, an object behind the end of one. Other beginnings are too
-like what a line may hold.
+another one; where they are objects of JSON, an object behind the end of one. Other beginnings are
+too like what a line may hold.
 """
 
 from __future__ import annotations
@@ -48,8 +49,8 @@ class GluedLines:
 
 
 def _is_within(line: str, at: int) -> bool:
-    """Whether a word or a bracket's end stands directly before it; or a number, and then it is a whole line's
-    beginning, with words behind it.
+    """Whether a word or a bracket's end stands directly before it; or a number, and then it is a
+    whole line's beginning, with words behind it.
     """
     before = line[at - 1] if at > 0 else " "
     if before.isdigit():

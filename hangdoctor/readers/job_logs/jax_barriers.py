@@ -3,14 +3,15 @@
 DEADLINE_EXCEEDED: Barrier timed out. Barrier_id: sync. Timed out task names:
 /job:jax_worker/replica:0/task:3
 
-From 2024 on two lines more lie between: how many came, and which of them was the first; in 2025 a task's
-name became its number:
+From 2024 on two lines more lie between: how many came, and which of them was the first; in 2025 a
+task's name became its number:
 
 The first task at the barrier: 1. Some timed out task names:
 2
 
-At the barrier of its shutdown (`Shutdown::...`) are those that came to their end, after a failure too: who is
-not there may wait for them, and is not read. The only one that is there ended by itself.
+At the barrier of its shutdown (`Shutdown::...`) are those that came to their end, after a failure
+too: who is not there may wait for them, and is not read. The only one that is there ended by
+itself.
 """
 
 from __future__ import annotations

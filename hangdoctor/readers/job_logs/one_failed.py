@@ -58,7 +58,9 @@ def name_only_failed(facts: Sequence[AnyFact]) -> None:
 
 
 def name_first_at_shutdown(facts: Sequence[AnyFact]) -> None:
-    """Give the only error text the rank that JAX's coordinator found alone at the barrier of the end."""
+    """Give the only error text the rank that JAX's coordinator found alone at the barrier of the
+    end.
+    """
     errors = texts_without_a_rank(facts)
     alone = {f.rank for f in facts if isinstance(f, KnownError) and f.rule == DOWN}
     if len(alone) != 1 or len({(e.file, e.line) for e in errors}) != 1:

@@ -1,4 +1,5 @@
-"""Ranks that called MPI_Abort since a time limit of the program's own had run out, by the words right above.
+"""Ranks that called MPI_Abort since a time limit of the program's own had run out, by the words
+right above.
 
 [heat 3] FATAL halo exchange not complete after 10 s
 MPI_ABORT was invoked on rank 3 in communicator MPI_COMM_WORLD
@@ -41,8 +42,8 @@ def mark(facts: Sequence[AnyFact], unread: Sequence[UnreadFailure]) -> None:
 
 
 def _says_nothing_else(fact: UnreadFailure) -> bool:
-    """Whether all lines of its form that were said together are of a wait; `likeness` has them with a # for
-    each blank.
+    """Whether all lines of its form that were said together are of a wait; `likeness` has them with
+    a # for each blank.
     """
     lines = [line.replace("#", " ") for line in fact.likeness]
     form = lines[0].split(" ", 1)[0] if lines else ""

@@ -388,8 +388,8 @@ def _left_out(
 def _not_finite(
     by_speaker: dict[str, list[_Line]], printed: dict[str, Counter[str]]
 ) -> OwnLine | None:
-    """The first line with a number that is not finite, of the only one who printed any: what is reduced
-    over all ranks is so on all of them. Others printed such lines with finite numbers.
+    """The first line with a number that is not finite, of the only one who printed any: what is
+    reduced over all ranks is so on all of them. Others printed such lines with finite numbers.
     """
     first: dict[str, _Line] = {}
     for speaker, lines in by_speaker.items():

@@ -1,5 +1,5 @@
-"""Ranks that average with a neighbour in turn: the last one of an odd number has none at first, and has left
-no call out.
+"""Ranks that average with a neighbour in turn: the last one of an odd number has none at first, and
+has left no call out.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Program:
 
 
 def gossip() -> OpsEvidence:
-    """Pairs 0-1 and 2-3, then the other pairs, and so on, with a collective of all between; at last a ring,
-    in which each waits for its right neighbour.
+    """Pairs 0-1 and 2-3, then the other pairs, and so on, with a collective of all between; at last
+    a ring, in which each waits for its right neighbour.
     """
     programs = [Program() for _ in WORLD]
     for turn in range(6):

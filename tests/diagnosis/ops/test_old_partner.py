@@ -24,8 +24,8 @@ def health(now: bool = True) -> Operation:
 
 
 def moved_to_the_spare(served: bool = False) -> OpsEvidence:
-    """Stages 0, 1, 2; rank 3 is idle, and rank 4 takes stage 1 after three rounds. `served`: rank 2 has
-    received from rank 4 before, as a rank does that gathers from several in turn.
+    """Stages 0, 1, 2; rank 3 is idle, and rank 4 takes stage 1 after three rounds. `served`: rank 2
+    has received from rank 4 before, as a rank does that gathers from several in turn.
     """
     first = [send(1, 1), send(1, 2), send(1, 3), send(4, 1)]
     second = [recv(0, 1), send(2, 1), recv(0, 2), send(2, 2), recv(0, 3), send(2, 3), health()]

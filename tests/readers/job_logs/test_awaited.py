@@ -1,4 +1,6 @@
-"""A program's own time limit: its error says for which rank it waited, and that one is what to look at."""
+"""A program's own time limit: its error says for which rank it waited, and that one is what to look
+at.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""Lines that were printed into one, told apart by the time with which every line of the file begins."""
+"""Lines that were printed into one, told apart by the time with which every line of the file
+begins.
+"""
 
 from __future__ import annotations
 

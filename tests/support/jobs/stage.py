@@ -297,7 +297,9 @@ def _part_two(f):
 
 
 def functional(n, faulty, to_store):
-    """Collectives that C++ issues; one rank leaves one out, and is elsewhere then: only there may it be released."""
+    """Collectives that C++ issues; one rank leaves one out, and is elsewhere then: only there may
+    it be released.
+    """
     if not faulty:
         say(n, "at")
     for i in range(4):
