@@ -101,25 +101,23 @@ def was_not_due(scene: Scene, d: Divergence) -> bool:
     """
     if d.how not in _LEFT_OUT or d.before_records or {d.theirs.op, d.mine.op} & P2P_NAMES:
         return False
-    skipped = structs.replace(d, how="skipped")
-    due, mine = _sides(scene, skipped)[1], d.mine
-    members = set(due.group.ranks)
-    for other in members - {d.rank}:
-        operations = scene.ops[other].operations if other in scene.ops else []
-        places = {(op.group, op.op, op.seq): at for at, op in enumerate(operations)}
-        there = places.get((mine.group, mine.op, mine.seq))
-        made = next(
-            (
-                at
-                for (uid, name, seq), at in places.items()
-                if (name, seq) == (due.name, due.seq)
-                and set(scene.groups.members(uid, other)) == members
-            ),
-            None,
-        )
-        if there is not None and made is not None and there < made:
-            return True
-    return False
+    due = _sides(scene, structs.replace(d, how="skipped"))[1]
+    due_of, mine_of = set(due.group.ranks), set(scene.groups.members(d.mine.group, d.rank))
+    if due_of == mine_of:
+        return False  # one group, in which the numbers are the order
+    others = due_of & mine_of & scene.ops.keys() - {d.rank}
+    return any(_made_later(scene, rank, due, d.mine) for rank in others)
+
+
+def _made_later(scene: Scene, rank: int, due: f.Op, than: Operation) -> bool:
+    """Whether the records of a rank have the call `due` behind that one."""
+    operations = scene.ops[rank].operations
+    at = next((at for at, op in enumerate(operations) if _is_same(op, than)), len(operations))
+    return any(
+        (op.op, op.seq) == (due.name, due.seq)
+        and set(scene.groups.members(op.group, rank)) == set(due.group.ranks)
+        for op in operations[at:]
+    )
 
 
 def _unanswered(scene: Scene, rank: int) -> set[int]:
