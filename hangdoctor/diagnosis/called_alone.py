@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from ..model.capture import Frame
 from ..stacks import one_rank
 from ..stacks.place_search import STORE
-from ..stacks.user_code import is_users
+from ..stacks.user_code import C10D, is_users
 from . import deadends
 from . import findings as f
 from .case import Case, finding_on, in_op, op_of, ranks_of, sides_of, where_held
@@ -16,7 +16,7 @@ from .findings import Against, Apart, Finding, Why
 from .position import group_by_operation, steps
 from .view import RankView
 
-_TORCH = ("torch/distributed/distributed_c10d.py", "torch/distributed/c10d_logger.py")
+_TORCH = (C10D, "torch/distributed/c10d_logger.py")
 _OF_ANY_KIND = "functional collective"
 
 

@@ -12,7 +12,7 @@ from itertools import pairwise
 from ..model.capture import Frame
 from ..stacks.place_rules import Place
 from ..stacks.place_search import find_place
-from ..stacks.user_code import is_outer
+from ..stacks.user_code import C10D, is_outer
 from . import findings as f
 from .case import Case, finding_on, in_op, op_of, ranks_of, stack_clue
 from .confidence import Ground, sure
@@ -21,7 +21,6 @@ from .findings import Finding
 from .position import group_by_operation
 from .view import RankView
 
-_CALLS = "torch/distributed/distributed_c10d.py"
 # Those that make no other public call: within them nothing but a handler makes one
 _PRIMITIVE = frozenset(
     "barrier all_reduce broadcast reduce all_gather all_gather_into_tensor reduce_scatter reduce_scatter_tensor"
@@ -69,7 +68,7 @@ def _interrupted(view: RankView) -> tuple[int, int] | None:
 
 
 def _is_call(frame: Frame) -> bool:
-    return frame.file.endswith(_CALLS)
+    return frame.file.endswith(C10D)
 
 
 def _finding(case: Case, views: list[RankView], outer: Place, handler: Frame) -> Finding:

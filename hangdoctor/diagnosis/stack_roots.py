@@ -15,12 +15,11 @@ from msgspec import structs
 from ..model.operations import Group, Operation, RankOps
 from ..stacks.call_syntax import calls_in, only_call
 from ..stacks.root_names import NAMES_OF_ROOT
-from ..stacks.user_code import is_users
+from ..stacks.user_code import C10D, is_users
 from .case import Case
 from .view import RankView
 
 _OF_OBJECTS, _OBJECTS = "broadcast_object_list", "broadcast(object_tensor"  # torch's own line
-_C10D = "torch/distributed/distributed_c10d.py"
 
 
 def added(case: Case, records: dict[int, RankOps]) -> dict[int, RankOps]:
@@ -85,7 +84,7 @@ def _has_one_root_in_its_loop(view: RankView, op: str) -> bool:
 
 def _root(view: RankView, groups: list[Group], call: Operation) -> int:
     """The global rank, by the frame of torch's function; -1 where it is not there."""
-    frames = [f for f in view.path if f.name == call.op and f.file.endswith(_C10D)]
+    frames = [f for f in view.path if f.name == call.op and f.file.endswith(C10D)]
     if not frames:
         return -1
     values, variable = frames[-1].values, NAMES_OF_ROOT[call.op]

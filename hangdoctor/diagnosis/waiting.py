@@ -192,7 +192,7 @@ def _half_against_collective(waiting: list[RankView]) -> bool:
 
 def of_chosen_groups(waiting: list[RankView]) -> bool:
     """Whether the line takes its group out of several, ``group=self.groups[task]``; or from a
-    variable, where nobody's group is that of the whole job.
+    variable, where no rank's group is that of the whole job.
     """
     caller = waiting[0].place.caller
     if caller is None:

@@ -23,6 +23,7 @@ HYDRA = (
     "hydra"  # MPICH's and Intel's mpiexec: all processes that it saw end, those that it killed too
 )
 MPI_ABORT = "MPI_Abort"  # the rank that called it
+NAN_GUARD = "nan_guard"  # the rule of checks for numbers that are not finite
 
 
 class Fact(Struct, omit_defaults=True, kw_only=True, tag=True):

@@ -9,6 +9,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
+from ..stacks.user_code import C10D
 from ..text.late import late
 from ..text.ranges import number_in
 
@@ -17,7 +18,6 @@ _MOST_AXES = 8
 _MOST_RANKS = 64
 _LONGEST = 2000  # characters of a mesh that is given as nested lists
 _MESH_FILE = "torch/distributed/device_mesh.py"
-_GROUP_FILE = "torch/distributed/distributed_c10d.py"
 _MAKE_GROUPS = ("new_group", "_new_group_with_tag")
 NUMBER = "group number"
 _COUNTS = "_new_group_with_tag"
@@ -38,7 +38,7 @@ def lists(name: str, file: str, shown: Mapping[str, str]) -> dict[str, list[int]
     """
     if file.endswith(_MESH_FILE):
         return _named("mesh_shape", _mesh_shape(name, shown), _MOST_AXES)
-    if file.endswith(_GROUP_FILE) and name in _MAKE_GROUPS:
+    if file.endswith(C10D) and name in _MAKE_GROUPS:
         if shown.get("use_local_synchronization") == "True":
             # Each rank calls it for its own groups only.
             return _named("own ranks", _numbers(shown.get("ranks", "")), _MOST_RANKS)

@@ -19,6 +19,8 @@ _STANDARD = late(
     r"|^(?:contextlib|functools|queue|runpy|selectors|socket|subprocess|threading)\.py$"
 )
 _SPAWNER = "torch/multiprocessing/spawn.py"
+# Where torch's collectives, and what makes its groups, are written
+C10D = "torch/distributed/distributed_c10d.py"
 TORCH = late(r"site-packages/torch/|^torch/")
 # Below a framework, too: their frames say the least.
 _FOUNDATION = late(r"(?:site-packages/|dist-packages/|^)(?:torch|deepspeed|numpy)/")

@@ -15,7 +15,7 @@ from ...model.capture import JobCapture, NodeCapture, ProcessSample, RankCapture
 from ...model.frame import Frame
 from ...model.log_facts import PythonError
 from ...stacks.place_search import HANDLE, STORE_CALL
-from ...stacks.user_code import is_users
+from ...stacks.user_code import C10D, is_users
 from .. import waiting
 from ..case import Case, open_case
 from ..deadends import names_group
@@ -25,7 +25,6 @@ from .end_of_chain import end_of_chain
 from .partners import with_partner
 from .scene import LIMITS, WAITS, Scene
 
-_TORCH = "torch/distributed/distributed_c10d.py"
 _APART = ("order", "p2p_unmatched", "mismatch")
 _AT_MOST = 0.6  # lines alone, of a job that is over
 _SECONDS = 5.0  # between the samples that such a rank would have given
@@ -135,7 +134,7 @@ def with_group(frames: list[Frame]) -> list[Frame]:
     own = next((frame for frame in frames if is_users(frame)), None)
     if not names_group(own):
         return frames
-    called = [n for n, frame in enumerate(frames) if frame.file.endswith(_TORCH)]
+    called = [n for n, frame in enumerate(frames) if frame.file.endswith(C10D)]
     outermost = max(called, default=-1)
     return [
         structs.replace(frame, group="sub") if n == outermost else frame

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from ...model.log_facts import PythonError, RankValues
+from ...model.log_facts import NAN_GUARD, PythonError, RankValues
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_stories import TableTells
@@ -16,7 +16,7 @@ from .scene import Scene
 
 _ABOVE = 4  # lines between an error and the first row of the table in its message
 _BELOW = 12  # lines between the table and the traceback of what followed from that error
-_CHECKS = ("", "nan_guard")  # rules of errors that a check of values may raise
+_CHECKS = ("", NAN_GUARD)  # rules of errors that a check of values may raise
 _ENOUGH = 3  # ranks: two show no odd one
 
 

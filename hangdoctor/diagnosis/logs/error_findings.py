@@ -11,7 +11,7 @@ from msgspec import Struct, structs
 
 from ...model.frame import Frame
 from ...model.log_ends import CRASHES
-from ...model.log_facts import AnyFact, Ended, KnownError, PythonError, RuleText
+from ...model.log_facts import NAN_GUARD, AnyFact, Ended, KnownError, PythonError, RuleText
 from ...text.late import late
 from ...text.ranges import format_ranks
 from ..confidence import Ground, sure
@@ -34,7 +34,6 @@ from .scene import Scene, is_dated, nodes_named, ranks_named
 ONE_MOMENT_S = 2.0  # which clocks of nodes differ by
 OF_ACTORS = ("actor_died", "actor_creation")  # rules
 _MESH = "gloo_mesh"  # another one
-_NAN = "nan_guard"  # another one
 _OF_CARDS = ("gpu_page_fault", "gpu_fault")  # others
 _MESH_SAYS = "Gloo connectFullMesh failed"
 _REPEATED = late(r" ?\[repeated (\d{1,6})x across cluster\]")  # Ray's
@@ -238,7 +237,7 @@ def _ground(
         return Ground.LOG_WARNED
     if story.together or alike_elsewhere:
         return Ground.LOG_ALIKE
-    if ranks and first.rule == _NAN and not first.values.get("rank"):
+    if ranks and first.rule == NAN_GUARD and not first.values.get("rank"):
         return Ground.LOG_CHECKED
     return Ground.LOG_ERROR if ranks else Ground.LOG_ERROR_SOMEONE
 

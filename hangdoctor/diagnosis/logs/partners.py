@@ -14,9 +14,8 @@ from msgspec import structs
 
 from ...model.frame import Frame
 from ...stacks.call_syntax import last_name, only_call
-from ...stacks.user_code import is_users
+from ...stacks.user_code import C10D, is_users
 
-_TORCH = "torch/distributed/distributed_c10d.py"
 _PEERS = {"send": "dst", "recv": "src"}
 _RANK = frozenset({"rank", "global_rank", "get_rank"})
 _WORLD = frozenset({"world_size", "get_world_size"})
@@ -28,7 +27,7 @@ def with_partner(frames: Sequence[Frame], rank: int, world: int) -> list[Frame]:
     the line that called it shows it.
     """
     own = next((frame for frame in frames if is_users(frame)), None)
-    called = [n for n, f in enumerate(frames) if f.name in _PEERS and f.file.endswith(_TORCH)]
+    called = [n for n, f in enumerate(frames) if f.name in _PEERS and f.file.endswith(C10D)]
     if own is None or not called:
         return list(frames)
     at = called[-1]

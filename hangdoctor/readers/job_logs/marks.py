@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from ...model.log_facts import KnownError, Progress
+from ...model.log_facts import NAN_GUARD, KnownError, Progress
 from ...text.late import late
 from ...text.ranges import number_in
 from .course import Way
@@ -75,7 +75,7 @@ _WATCHED = late(
     r"\[(?:PG (?:ID \d{1,9} PG GUID )?(?P<group>[^\[\]]{1,120}?) )?Rank (?P<rank>\d{1,7})\]\s{1,4}"
     r"(?:NCCL|Process group) watchdog thread terminated"
 )
-_AT_HOME = ("nan_guard", "actor_died")  # rules of words that name its own node
+_AT_HOME = (NAN_GUARD, "actor_died")  # rules of words that name its own node
 # Rules: a launcher speaks of another node
 _LAUNCH = ("glex", "srun_launch", "ssh_name", "ssh_no_name", "ssh_refused", "pals_shepherd")
 _NODES = late(r"nnodes=(\d{1,6}), num_local_procs=(\d{1,5}), node_rank=(\d{1,6})")
