@@ -213,9 +213,9 @@ def _one_of_ring(case: Case, draft: Draft, finding: Finding) -> Finding | None:
     """
     if not isinstance(finding.story, Ring) or finding.story.mine is not None:
         return None
-    # Of a line at which all ranks are, stacks do not show that it has several groups, and in a ring.
-    told = len(draft.by_stacks) == 1 and not isinstance(draft.by_stacks[0].story, AllIn)
-    if told and _by_gloo_alone(case):
+    # Where all ranks are at one line, stacks do not show that it uses several groups in a ring.
+    decided = len(draft.by_stacks) == 1 and not isinstance(draft.by_stacks[0].story, AllIn)
+    if decided and _by_gloo_alone(case):
         draft.by_stacks[0].add_clues(finding.clues)
         return draft.by_stacks[0]
     found = [c for c in draft.by_stacks if isinstance(c.story, InOther) and len(c.ranks) == 1]

@@ -74,7 +74,7 @@ def _decide(case: Case, alone: list[Finding]) -> bool:
     if case.absent or case.unread:
         return False
     if all(isinstance(finding.story, OwesAnswer) for finding in alone):
-        return True  # nobody but these two waits for one of them
+        return True  # no other rank waits for one of these two
     if case.waiting and all_in_mpi(case.waiting):
         return True  # the same stacks as of a living job, and in all that time they ran no Python
     if _records_lack_only(case, {rank for finding in alone for rank in finding.ranks}):

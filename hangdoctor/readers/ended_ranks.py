@@ -190,11 +190,11 @@ def _error(contents: Contents) -> PythonError | None:
 
 
 def _gathered(kind: str, lines: Sequence[str], rank: int) -> PythonError | None:
-    """What ranks told one another that some of them had met: the rank's own failure, else one that
-    only follows from those. None of another exception.
+    """What some ranks had met, as all of them learned from one another: the rank's own failure, else
+    one that only follows from those. None of another exception.
     """
-    told = [line.split("\t", 4)[2:] for line in lines if line.startswith(_GATHERED)]
-    met = {number: (inner, message) for number, inner, message in told}
+    rows = [line.split("\t", 4)[2:] for line in lines if line.startswith(_GATHERED)]
+    met = {number: (inner, message) for number, inner, message in rows}
     if not met:
         return None
     own = met.get(str(rank))

@@ -123,8 +123,8 @@ def left(scene: Scene) -> First | None:
 
 def _swept(scene: Scene, listed: Sequence[Ended]) -> bool:
     """Whether the agent ended processes that are not in its table: they ran until then."""
-    told = scene.told_to_end() - {f.pid for f in listed}
-    return bool(told) or any(not f.pid for f in scene.of(KilledByLauncher))
+    ended = scene.told_to_end() - {f.pid for f in listed}
+    return bool(ended) or any(not f.pid for f in scene.of(KilledByLauncher))
 
 
 def _between(listed: Sequence[Ended]) -> set[int]:

@@ -37,7 +37,7 @@ _LONGEST = 64  # ranks of a chain
 
 
 def awaited(scene: Scene, first: First) -> First | None:
-    """The rank, in place of those whose limit ran out first; None where nobody is named, or the
+    """The rank, in place of those whose limit ran out first; None where no rank is named, or the
     errors lead to several, or in a ring.
     """
     own_error = isinstance(first.finding.story, FailedFirst) and first.finding.kind == "error"

@@ -12,6 +12,7 @@ import signal
 
 from ...model.diagnosis import Kind
 from ...model.log_facts import (
+    NAN_GUARD,
     AnyFact,
     Ended,
     KilledByLauncher,
@@ -48,7 +49,6 @@ _AGREED_TO_STOP = late(
     re.I,
 )
 _BEHIND = late(r"[│|:\]>]")  # what a program puts before its words
-_NAN = "nan_guard"  # a rule
 _NOT_FINITE = "not finite"
 _MEANT = ("value", "left out")  # leads that say something also of ranks that go on
 
@@ -118,12 +118,12 @@ def of_one_alone(scene: Scene, found: First) -> First | None:
     stopped for it: they see what came of all ranks.
     """
     errors = [f for f in found.facts if isinstance(f, PythonError | KnownError)]
-    guards = [f for f in errors if f.rule == _NAN]
+    guards = [f for f in errors if f.rule == NAN_GUARD]
     lines = [line for line in _leads(scene) if line.lead == _NOT_FINITE]
     if len(found.finding.ranks) < 2 or len(guards) < len(found.facts) or len(lines) != 1:
         return None
-    told = _first(scene, "error", [lines[0].rank], lines[0], _NOT_FINITE)
-    return First(told.finding, [lines[0], *found.facts], True)
+    named = _first(scene, "error", [lines[0].rank], lines[0], _NOT_FINITE)
+    return First(named.finding, [lines[0], *found.facts], True)
 
 
 def of_no_rank(scene: Scene, found: First) -> First:

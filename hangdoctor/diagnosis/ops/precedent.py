@@ -231,8 +231,8 @@ def _others_changed(scene: Scene, records: dict[int, Operation]) -> bool:
         if op.op in P2P_NAMES and op.seq in numbers and op.site in sites
     ]
     usual = [(_usual_tag(scene, rank, op), tag_of(op)) for rank, op in alike[:_VOICES]]
-    told = [(before, now) for before, now in usual if before]
-    return 2 * sum(before != now for before, now in told) > len(told)
+    known = [(before, now) for before, now in usual if before]
+    return 2 * sum(before != now for before, now in known) > len(known)
 
 
 def _usual_tag(scene: Scene, rank: int, here: Operation) -> str:

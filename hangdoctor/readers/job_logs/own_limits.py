@@ -34,9 +34,9 @@ def mark(facts: Sequence[AnyFact], unread: Sequence[UnreadFailure]) -> None:
             continue
         near = [f for f in unread if f.file == end.file and 0 < end.line - f.line <= _NEAR]
         near = [f for f in near if f.rank == end.rank] or near
-        told = [_LIMIT.search(fact.text) for fact in near]
+        limits = [_LIMIT.search(fact.text) for fact in near]
         # All that was said there, of this rank where it shows: one with another reason has that one.
-        seconds = [float(match[1]) for match in told if match is not None]
+        seconds = [float(match[1]) for match in limits if match is not None]
         if seconds and len(seconds) == len(near) and all(map(_says_nothing_else, near)):
             end.waited_s = seconds[-1]
 

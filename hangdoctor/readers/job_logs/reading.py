@@ -11,6 +11,7 @@ from typing import IO
 
 from ...errors import BadInput
 from ...model.log_facts import (
+    NAN_GUARD,
     AnyFact,
     Cancelled,
     JobLogs,
@@ -48,7 +49,6 @@ from .rules import Rules, rules
 from .scan import FileScan
 from .source import STDIN, STDIN_NAME
 
-_NAN = "nan_guard"  # a rule
 _UNREACHED = "master_unreachable"  # a rule
 _PROSE = late(r"\.(?:md|rst|html?)$|(?:^|/)(?:README|CHANGE|LICENSE|NOTES?)[^/]{0,40}$", re.I)
 
@@ -79,8 +79,8 @@ def read(paths: Sequence[Path]) -> tuple[JobLogs, list[Path], list[str]]:
         notes.append(f"the logs tell more than is kept: {facts.left_out} further facts left out")
     asked = [own_lines.Asked(path, _of_name(path)[0]) for path in taken]
     logs = _joined(facts, files, scans, [_origin(p) for p in taken], asked)
-    told = {f.file for f in facts.all}
-    return logs, [path for index, path in enumerate(taken) if index not in told], notes
+    read = {f.file for f in facts.all}
+    return logs, [path for index, path in enumerate(taken) if index not in read], notes
 
 
 def _read_one(
@@ -190,7 +190,7 @@ def _may_hang(facts: Sequence[AnyFact], last: int) -> bool:
     stuck = any(isinstance(f, own_lines.LIMITS | Cancelled | Signalled) for f in facts)
     errors = [f for f in facts if isinstance(f, PythonError) and f.attempt == last]
     failed = not all(error.survived for error in errors)
-    return stuck or not failed or any(error.rule == _NAN for error in errors)
+    return stuck or not failed or any(error.rule == NAN_GUARD for error in errors)
 
 
 def _tell_endpoint(facts: Sequence[AnyFact], marks: Sequence[Marks]) -> None:
