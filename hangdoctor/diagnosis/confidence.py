@@ -123,6 +123,7 @@ class Ground(Enum):
     RING_BY_STACKS = (0.40, "ranks wait for one another, and the stacks show no reason")
     END_OF_CHAIN = (0.60, "ranks wait in a chain for what one that has gone on did not send")
     OUT_OF_LOOP = (0.60, "it has left the loop in which the ranks on both sides wait for it")
+    BOTH_SIDES = (0.60, "the ranks on both sides wait for it in the loop of another function")
     ROUNDS_AHEAD = (0.70, "it is in a later round of the loop than who waits for it")
     ROOTS = (0.80, "members name different roots of one collective")
     LAST_ANSWER = (
@@ -225,6 +226,10 @@ class Ground(Enum):
     OTHER_TEXTS = (0.55, "all poll in one loop of the program's own, one rank for another thing")
     LOG_OTHER_WORDS = (0.60, "all gave up in one place, one rank over another thing than the rest")
     LOG_PRINTED = (0.60, "before all waited it alone printed a line as no other rank did")
+    LOG_TOOK_OTHER = (
+        0.70,
+        "it was brought more data than its call takes, and all others that tell were in one line",
+    )
     LOG_VALUE_APART = (0.75, "in a table of all ranks its value alone is no number, or another one")
     LOG_VALUES = (
         0.70,

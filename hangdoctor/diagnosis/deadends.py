@@ -200,6 +200,7 @@ def _ring(case: Case, graph: StackGraph, end: End, views: Views) -> Finding | No
         transfer_chains.at_the_end,
         transfer_chains.rounds_ahead,
         transfer_chains.out_of_the_loop,
+        transfer_chains.both_sides,
         _other_way,
         _alone_in_users,
         _passed,

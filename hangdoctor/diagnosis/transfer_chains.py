@@ -7,6 +7,7 @@ from __future__ import annotations
 from ..model.capture import Frame
 from ..model.diagnosis import Kind
 from ..stacks.call_syntax import is_given_to
+from ..stacks.user_code import is_users
 from .case import Case
 from .confidence import Ground
 from .findings import Apart
@@ -113,6 +114,57 @@ def out_of_the_loop(case: Case, end: End, views: Views) -> Odd | None:
         return None
     [(rank, others)] = out.items()
     return Odd("p2p_unmatched", [rank], others, Apart.OUT_OF_LOOP, ground=Ground.OUT_OF_LOOP)
+
+
+def both_sides(case: Case, end: End, views: Views) -> Odd | None:
+    """Of two ranks that wait for one another, the one that others wait for, too, in the function of the
+    second one: with all its partners in the loop of one function and itself in that of another, it
+    made more or fewer rounds of the one than they.
+
+    Each function goes all its rounds by a loop of its own. Where one loop is around both, as in 1F1B,
+    who waits for whom in which of them shows nothing.
+    """
+    found = [odd for odd in (_apart(rank, end, views) for rank in end.ranks) if odd is not None]
+    return found[0] if len(found) == 1 and len(end.ranks) == 2 else None
+
+
+def _apart(rank: int, end: End, views: Views) -> Odd | None:
+    mine, theirs = views[rank], [views[r] for r in end.ranks if r != rank]
+    partners = [v for v in views.values() if v.place.kind == "p2p" and v.place.peer == rank]
+    if mine.place.kind != "p2p" or len(partners) < 2 or theirs[0] not in partners:
+        return None
+    here, there = _loops(mine), [_loops(view) for view in partners]
+    together = set.intersection(*there)
+    alone = here - together
+    if not alone or together <= here or any(alone & loops for loops in there):
+        return None
+    if not all(_in_turn(mine, view) for view in partners):
+        return None
+    others = sorted(view.rank for view in partners)
+    return Odd("p2p_unmatched", [rank], others, Apart.BOTH_SIDES, ground=Ground.BOTH_SIDES)
+
+
+def _in_turn(view: RankView, other: RankView) -> bool:
+    """Whether the function in which both are calls one part and then the other: on two lines, neither of
+    which is for some ranks alone as those of a server are, or within one another.
+    """
+    caller: Frame | None = None
+    for one, two in zip(program(view.path), program(other.path), strict=False):
+        if (one.name, one.file) != (two.name, two.file):
+            if caller is None:
+                return False
+            names = one.own_name, two.own_name
+            return is_given_to(*names, caller.code) or is_given_to(*names[::-1], caller.code)
+        if one.line != two.line:
+            return not (one.only or two.only)
+        caller = one
+    return False
+
+
+def _loops(view: RankView) -> set[tuple[str, str]]:
+    """The functions of the user's in whose own loops it is."""
+    own = [frame for frame in program(view.path) if is_users(frame)]
+    return {(f.name, f.file) for f in own if (f.turns or f.counts) and f.counts != "while"}
 
 
 def _left_loop_of(view: RankView, inside: RankView) -> bool:

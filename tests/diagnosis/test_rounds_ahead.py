@@ -126,9 +126,43 @@ def test_who_has_left_the_loop_in_which_both_neighbours_wait_for_it_is_named() -
         ("", NESTED),  # one forward and one backward in turn: who is in which depends on the stage
         ("while", NESTED),
         ("m", "serve(9) if rank == 2 else work(rank)"),  # parts of the program, as of a server
-        ("m", "stage.forwards(stage.backwards())"),
         ("m", "loss = stage.backwards("),
     ],
 )
 def test_what_shows_no_order_names_both(counts: str, code: str) -> None:
     assert causes(stages(counts, code)) == [("p2p_unmatched", [2, 3])]
+
+
+def test_whom_both_neighbours_wait_for_in_the_loop_of_one_other_function_is_named() -> None:
+    """Whichever of the two comes first: it goes another number of rounds than they."""
+    found = stages(code="stage.forwards(stage.backwards())")
+    assert causes(found) == [("p2p_unmatched", [2])], found.summary
+    assert "most likely rank 2 made more or fewer rounds" in found.summary
+
+
+def apart(counts: str, only: str) -> Diagnosis:
+    """The same where the step calls the two functions on lines of their own, which may be for some ranks."""
+
+    def at(frames: list[Frame]) -> list[Frame]:
+        [*inner, main] = frames
+        first = inner[1].name == "Stage.forwards"
+        main.line, main.code, main.only = (66 if first else 67), "", only
+        return frames
+
+    return judged(
+        still(0, at(in_loop("recv", 1, "backwards", counts, ""))),
+        still(1, at(in_loop("send", 2, "forwards", counts, ""))),
+        still(2, at(in_loop("recv", 3, "backwards", counts, ""))),
+        still(3, at(in_loop("recv", 2, "forwards", counts, ""))),
+    )
+
+
+def test_so_is_one_that_has_gone_on_to_the_next_line() -> None:
+    assert causes(apart("m", "")) == [("p2p_unmatched", [2])]
+
+
+@pytest.mark.parametrize(("counts", "only"), [("", ""), ("while", ""), ("m", "rank == 2")])
+def test_of_one_loop_around_both_or_of_parts_for_some_ranks_both_are(
+    counts: str, only: str
+) -> None:
+    assert causes(apart(counts, only)) == [("p2p_unmatched", [2, 3])]

@@ -75,7 +75,7 @@ from .holdings import (
     TypedInput,
 )
 from .lock_stories import ForkedLock, HoldsLock, LeftLock, LockedBy, LockRing
-from .log_stories import Quote
+from .log_stories import Quote, RaisedLater
 from .named import Act, Doing, End, EndedMeanwhile, GroupRef, Home, Op, StillAlone, Usual, Waiters
 from .ras_stories import ErrorByRas, FewerByRas, LostByRas, LostProcesses, OwnNumbers
 from .slow_stories import SlowByArrival, SlowByHistory, SlowByPace, SlowBySamples, SlowByWaiting
@@ -324,6 +324,7 @@ class Finding(Struct):
     # The lines at which these ranks and those in another operation are, in the same function.
     parting: tuple[Frame, Frame] | None = None
     printed: Quote | None = None  # its last line in the log
+    raised: RaisedLater | None = None  # its own error, after others had waited for it
     amount: AmountApart | None = None  # why it made fewer transfers
     # Its line of a function in which the others are in a loop that it has left.
     left_loop: Frame | None = None

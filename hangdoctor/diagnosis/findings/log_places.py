@@ -41,6 +41,13 @@ class SeenInList(Struct, frozen=True):
     name: str
 
 
+class TookOther(Struct, frozen=True):
+    """Gloo brought it data of another size than its call takes, and `others` were in `theirs`."""
+
+    theirs: Op
+    others: tuple[int, ...]
+
+
 class OtherWords(Struct, frozen=True):
     """Every rank gave up in one place, and its error names another thing than those of `others`."""
 
@@ -61,4 +68,12 @@ class PrintedOtherwise(Struct, frozen=True):
     usual: str
 
 
-PlaceStory = AsksInput | AloneInStacks | ApartInTable | SeenInList | OtherWords | PrintedOtherwise
+PlaceStory = (
+    AsksInput
+    | AloneInStacks
+    | ApartInTable
+    | SeenInList
+    | TookOther
+    | OtherWords
+    | PrintedOtherwise
+)

@@ -7,6 +7,7 @@ from typing import Literal
 from msgspec import Struct
 
 from ...model.diagnosis import Kind
+from ...model.frame import Frame
 from ...model.log_facts import Silent
 from .log_counts import StillPreparing, TookLonger
 from .log_devices import DeviceStory
@@ -70,6 +71,17 @@ class FailedFirst(Struct, frozen=True):
     child_before: Quote | None = None  # a parent had seen another one fail, whose words are missing
     living: tuple[int, ...] = ()  # of those that were said to be lost: their own logs go on
     lives_by: Quote | None = None
+
+
+class RaisedLater(Struct, frozen=True):
+    """An error of its own that ended it after others had waited for it to their limit: it may have
+    been about that all the time.
+    """
+
+    error: str
+    says: str
+    frame: Frame | None = None
+    advice: str = ""
 
 
 class TableTells(Struct, frozen=True):

@@ -242,6 +242,7 @@ class Apart(Enum):
     PAST = auto()
     ROUND_AHEAD = auto()
     OUT_OF_LOOP = auto()
+    BOTH_SIDES = auto()
     CALLED_ALONE = auto()
     RING = auto()
     EITHER = auto()

@@ -14,7 +14,7 @@ from ...model.log_facts import KnownError, PythonError
 from ..case import Case
 from ..draft import Draft
 from ..findings import Clue, Finding, InOther, StillIn
-from ..findings.log_places import PrintedOtherwise
+from ..findings.log_places import PrintedOtherwise, TookOther
 from ..findings.log_remaining import LogRemaining, Undecided
 from ..findings.log_stories import FailedFirst, FailedInWords, LinkBroken, OtherCall, WentOn
 from ..gloo_alone import has_no_recorder
@@ -51,6 +51,7 @@ from .listed import listed
 from .met_apart import met_apart
 from .odd_words import told_apart
 from .only_one_left import of_the_only_one
+from .other_size import took_other
 from .outside import cut_off, from_outside
 from .own_word import by_own_word
 from .printed_otherwise import (
@@ -63,6 +64,7 @@ from .printed_otherwise import (
     of_no_rank,
     of_one_alone,
 )
+from .raised_later import add_own_error
 from .scene import LIMITS, Scene, open_scene
 from .still_preparing import still_preparing
 from .store_gone import host_left
@@ -108,6 +110,7 @@ def _judge(case: Case, draft: Draft) -> None:
     if found is not None and not case.capture.over:
         add_last_words(scene, found)
         add_last_line(scene, found)
+        add_own_error(scene, found)
     further = others_of_their_own(scene, found)
     draft.chain = chain(scene, [*([found] if found is not None else []), *further])
     for first in [*([found] if found is not None else []), *further]:
@@ -170,7 +173,10 @@ def _alone(draft: Draft, scene: Scene, found: First) -> First:
 def _status_of(finding: Finding) -> Status:
     failed = finding.kind in _FAILED or isinstance(finding.story, FailedFirst | FailedInWords)
     failed |= isinstance(finding.story, OtherCall) and finding.story.raised
-    failed |= isinstance(finding.story, PrintedOtherwise) and finding.kind in ("mismatch", "error")
+    failed |= isinstance(finding.story, PrintedOtherwise | TookOther) and finding.kind in (
+        "mismatch",
+        "error",
+    )
     failed |= isinstance(finding.story, LinkBroken) and finding.kind == "in_communication"
     if failed and not isinstance(finding.story, StillIn):
         return "failed"
@@ -314,12 +320,12 @@ def decide(scene: Scene) -> First | None:
     if first is not None and first.named:
         instead = awaited(scene, first) or told_apart(scene, first)
         instead = instead or alike_instead(scene, first) or of_one_alone(scene, first)
-        return instead or of_no_rank(scene, first)
+        return instead or took_other(scene, of_no_rank(scene, first))
     named = _named(scene)
     if first is None or (named is not None and named.finding.ranks):
         joined = of_the_only_one(scene, first, named) if first and named else None
         return joined or named
-    return of_no_rank(scene, first)
+    return took_other(scene, of_no_rank(scene, first))
 
 
 def _named(scene: Scene) -> First | None:

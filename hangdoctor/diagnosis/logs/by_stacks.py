@@ -33,10 +33,12 @@ _SECONDS = 5.0  # between the samples that such a rank would have given
 def by_stacks(scene: Scene) -> First | None:
     """Who was in another call; None where not all ranks were met in a wait, or nothing shows it."""
     errors = _waits(scene)
-    if len(errors) < 2 or set(errors) != set(scene.everyone) or not scene.whole:
+    if len(errors) < 2 or set(errors) != set(scene.everyone):
         return None
     frames = {rank: with_group(_with_call(error)) for rank, error in errors.items()}
-    finding = _for_one_another(scene, errors, frames) or _elsewhere(scene, frames)
+    finding = _for_one_another(scene, errors, frames)
+    if finding is None and scene.whole:
+        finding = _elsewhere(scene, frames)
     if finding is None:
         return None
     finding.confidence = min(finding.confidence, _AT_MOST)
@@ -60,14 +62,14 @@ def _for_one_another(
 ) -> Finding | None:
     """A ring of ranks in sends and receives whose lines show with which rank, as two that send to
     each other. All of them had waited until the limit; of ranks that all send, in one line, another
-    reason says more.
+    reason says more. Ranks that the logs do not have take no part in a ring.
     """
     world = len(frames)
     partnered = {rank: with_partner(own, rank, world) for rank, own in frames.items()}
     case = _as_case(scene, partnered)
     if partnered == frames or len(case.waiting) < world:
         return None
-    end = end_of_chain(case, partnered)
+    end = end_of_chain(case, partnered) if scene.whole else None
     if end is not None and all(e.rule in LIMITS for r, e in errors.items() if r not in end.ranks):
         return end
     rings = [one for one in waiting.find(case, set()) if _is_ring(one)]
@@ -78,8 +80,9 @@ def _for_one_another(
 
 
 def _is_ring(finding: Finding) -> bool:
+    """Ranks in sends and receives that wait for one another, or the one of them that is apart."""
     story = finding.story
-    ring = isinstance(story, InOther) and story.how is Apart.RING
+    ring = isinstance(story, InOther) and story.how in (Apart.RING, Apart.BOTH_SIDES)
     return ring and finding.kind == "p2p_unmatched"
 
 

@@ -38,6 +38,7 @@ from .reasons import alternative
 LONGEST = terms.LONGEST
 _LEFT_OUT = " …: "
 _LAST = 60  # characters of a log's line
+_REASON = 50  # of an error's own words
 _SHORT_DOUBT = "It may only be slow."
 
 
@@ -123,6 +124,12 @@ def _place(finding: Finding) -> str:
     """
     if finding.crashed_in is not None:
         return f"the stack given beside the log is in {terms.frame(finding.crashed_in)}"
+    if finding.raised is not None:
+        own = finding.raised
+        at = f" in {terms.frame(own.frame)}" if own.frame is not None else ""
+        says = terms.cut(own.says, _REASON).rstrip(".")
+        says = f": {says}" if says else ""
+        return f"it raised {own.error}{at} later{says}"
     if finding.printed is not None:
         last = finding.printed
         at = f"{terms.tail(last.file, _LAST)}:{last.line}"

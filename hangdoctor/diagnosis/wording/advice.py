@@ -41,6 +41,9 @@ def advice(finding: Finding) -> str:
 
 
 def _specific(finding: Finding) -> str:
+    if finding.raised is not None:
+        tries = "It may have tried that for longer than the others waited: let it give up sooner than their time limit."
+        return f"{finding.raised.advice} {tries}".lstrip()
     if finding.crashed_in is not None:
         return f"Read that stack from {terms.frame(finding.crashed_in)} outwards: in gdb, info args and info locals in each of its frames, up to the program's own call."
     if finding.gradients and isinstance(finding.story, f.InOther):

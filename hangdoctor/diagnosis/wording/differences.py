@@ -24,6 +24,7 @@ _HOW = {
     Apart.MOST_HAVE_LEFT: "the others are already further on",
     Apart.PAST: "the others wait in an earlier call",
     Apart.OUT_OF_LOOP: "it has left the loop in which the others wait for it",
+    Apart.BOTH_SIDES: "most likely {who} made more or fewer rounds, such as micro-batches",
     Apart.ROUND_AHEAD: "it is a round ahead, and the others wait for what it has not sent",
 }
 

@@ -10,6 +10,7 @@ from ..findings.log_places import (
     OtherWords,
     PrintedOtherwise,
     SeenInList,
+    TookOther,
 )
 from . import stories, terms
 from .advice import by_story
@@ -85,6 +86,13 @@ def _(story: OtherWords, finding: Finding) -> str:
     return f"{who} waited for '{story.mine}'{at} until it gave up, where {others} waited for '{story.theirs}'"
 
 
+@stories.tell.register
+def _(story: TookOther, finding: Finding) -> str:
+    who = terms.who(finding.ranks, finding.homes, finding.nodes)
+    others, theirs = terms.ranks(story.others), terms.op(story.theirs)
+    return f"{who} most likely made another call than the others: gloo brought it more data than its call takes, while {others} {terms.choose(story.others, 'was', 'were')} in {theirs}"
+
+
 _LINE = 70  # characters
 
 
@@ -129,6 +137,11 @@ _NEXT = {
 @by_story.register
 def _(story: SeenInList, finding: Finding) -> str:
     return _NEXT[story.state]
+
+
+@by_story.register
+def _(story: TookOther, finding: Finding) -> str:
+    return "See how that rank can leave out a call that the others make: a branch on its data, a count of its own, a caught error. Started with hangdoctor run -- CMD, the next one shows who called what."
 
 
 @by_story.register

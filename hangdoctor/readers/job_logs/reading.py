@@ -33,6 +33,7 @@ from . import (
     file_names,
     gathered,
     hccl_tasks,
+    loops_around,
     mpi_sequels,
     numbered_files,
     openmpi_errors,
@@ -79,6 +80,7 @@ def read(paths: Sequence[Path]) -> tuple[JobLogs, list[Path], list[str]]:
         notes.append(f"the logs tell more than is kept: {facts.left_out} further facts left out")
     asked = [own_lines.Asked(path, _of_name(path)[0]) for path in taken]
     logs = _joined(facts, files, scans, [_origin(p) for p in taken], asked)
+    loops_around.add_loops(logs)
     read = {f.file for f in facts.all}
     return logs, [path for index, path in enumerate(taken) if index not in read], notes
 

@@ -9,6 +9,8 @@ from pathlib import Path
 from hangdoctor.report.terminal_report import plain
 from tests.support.read_logs import diagnosed
 
+C10D = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+
 LOG = """\
 step 8
 terminate called after throwing an instance of 'gloo::EnforceNotMet'
@@ -45,3 +47,28 @@ def test_the_rank_that_received_it_is_not_named(tmp_path: Path) -> None:
     [cause] = diagnosed(tmp_path, "\n".join(lines)).causes
     assert (cause.kind, cause.ranks) == ("mismatch", []), cause
     assert "which of them is wrong does not show" in cause.summary
+
+
+def test_the_one_that_went_on_to_a_smaller_call_is_named_where_all_others_met_in_one_line(
+    tmp_path: Path,
+) -> None:
+    """A rank that leaves out a gradient all_reduce receives it in its next call, a sum of one number; a few
+    elements more are of one call, whose two sides have one line.
+    """
+    lines = LOG.replace("24 vs 20", "480 vs 4").splitlines()
+    inner = f'[rank1]:   File "{C10D}", line 4164, in all_gather'
+    said, other, table = lines[1:3], [*lines[3:8], inner, lines[8]], lines[9:]
+    third = [line.replace("[rank1]", "[rank3]") for line in other]
+    found = diagnosed(tmp_path, "\n".join([*said, *other, *third, *table]))
+    [cause] = found.causes
+    assert (found.status, cause.kind, cause.ranks) == ("failed", "mismatch", [0]), found.summary
+    assert "ranks 1,3 were in all_gather in gather_logits (shapes.py:8)" in cause.summary
+    assert "leave out a call" in cause.advice
+
+    near = [line.replace("480 vs 4.", "24 vs 20.") for line in said]
+    [cause] = diagnosed(tmp_path, "\n".join([*near, *other, *third, *table])).causes
+    assert cause.ranks == [], "either side"
+
+    elsewhere = [line.replace("shapes.py\", line 8", "shapes.py\", line 9") for line in third]
+    [cause] = diagnosed(tmp_path, "\n".join([*said, *other, *elsewhere, *table])).causes
+    assert cause.ranks == [], "the others had parted"

@@ -1,0 +1,40 @@
+"""A rank that raised an error of its own after all others had waited for it to their limit."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from tests.support.read_logs import diagnosed
+
+C10D = "/venv/lib/python3.11/site-packages/torch/distributed/distributed_c10d.py"
+LIMIT = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/unbound_buffer.cc:78] Timed out waiting 8000ms for recv operation to complete"
+FULL = "OSError: [Errno 28] No space left on device"
+LOST = "RuntimeError: [/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:537] Connection closed by peer [127.0.0.1]:3881"
+
+
+def raised(rank: int, name: str, says: str, *, inner: str = "") -> str:
+    lines = (
+        "Traceback (most recent call last):",
+        '  File "/home/u/roast.py", line 90, in <module>',
+        "    main()",
+        f'  File "/home/u/roast.py", line 63, in {name}',
+        *((f'  File "{C10D}", line 2812, in {inner}',) if inner else ()),
+        says,
+    )
+    return "".join(f"[rank{rank}]: {line}\n" for line in lines)
+
+
+WAITED = "".join(raised(rank, "reduce", LIMIT, inner="all_reduce") for rank in (1, 2, 0))
+
+
+def test_its_error_is_said_with_what_helps(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, "step 8\n" + WAITED + raised(3, "flush", FULL))
+    [cause] = found.causes
+    assert (cause.kind, cause.ranks) == ("not_entered", [3]), found.summary
+    assert "it raised OSError in flush (roast.py:63) later: no space is left." in cause.summary
+    assert "df -i" in cause.advice and "sooner than their time limit" in cause.advice
+
+
+def test_one_that_follows_from_the_end_of_the_others_is_not(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, "step 8\n" + WAITED + raised(3, "sync", LOST, inner="all_reduce"))
+    assert all("raised" not in cause.summary for cause in found.causes), found.summary
