@@ -69,6 +69,6 @@ def test_the_one_that_went_on_to_a_smaller_call_is_named_where_all_others_met_in
     [cause] = diagnosed(tmp_path, "\n".join([*near, *other, *third, *table])).causes
     assert cause.ranks == [], "either side"
 
-    elsewhere = [line.replace("shapes.py\", line 8", "shapes.py\", line 9") for line in third]
+    elsewhere = [line.replace('shapes.py", line 8', 'shapes.py", line 9') for line in third]
     [cause] = diagnosed(tmp_path, "\n".join([*said, *other, *elsewhere, *table])).causes
     assert cause.ranks == [], "the others had parted"
