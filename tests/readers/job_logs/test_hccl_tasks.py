@@ -64,3 +64,28 @@ def test_a_pod_that_crashes_at_each_start_is_named(tmp_path: Path) -> None:
     found = diagnosed(tmp_path, rows)
     assert named(found) == [("dead", [])] and "train-ab12-master-0" in found.summary
     assert "worker-0" not in found.summary
+
+
+MINDSPORE = """\
+Traceback (most recent call last):
+  File "/job/train.py", line 37, in main
+    model.train(10, data)
+  File "/env/lib/python3.7/site-packages/mindspore/common/api.py", line 1337, in compile
+    result = self._graph_executor.compile(obj, args_list, phase, self._use_vm_mode())
+RuntimeError: Preprocess failed before run graph 0. The details refer to 'Ascend Error Message'.
+
+----------------------------------------------------
+- Ascend Error Message:
+----------------------------------------------------
+{}
+"""
+
+
+def test_mindspore_points_to_the_message_of_ascend_that_says_why(tmp_path: Path) -> None:
+    sizes = "EI0005: The arguments for collective communication are inconsistent between ranks: tag [HcomAllReduce_66_0], parameter [count], local [9556480], remote [9555712]"
+    found = diagnosed(tmp_path, MINDSPORE.format(sizes))
+    assert named(found) == [("mismatch", [])], found.summary
+    assert "9556480 on the one side and 9555712 on the other" in found.summary
+    waits = "EI0006: Getting socket times out. Reason: 1. The remote does not initiate a connect request."
+    found = diagnosed(tmp_path, MINDSPORE.format(waits))
+    assert named(found) == [] and "waited in HCCL to the limit" in found.summary
