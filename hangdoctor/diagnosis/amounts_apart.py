@@ -63,8 +63,9 @@ def run(case: Case, draft: Draft) -> None:
 
 
 def _is_fewer(finding: Finding) -> bool:
-    """Whether its rank, by its records, left out transfers that others wait for."""
-    return isinstance(finding.story, f.Diverged) and finding.story.fewer
+    """Whether its rank, by its records, left out transfers that others wait for, or made others."""
+    fewer = isinstance(finding.story, f.Diverged) and finding.story.fewer
+    return fewer or (finding.kind == "p2p_unmatched" and len(finding.ranks) == 1)
 
 
 def _in_transfers(case: Case) -> list[RankView]:

@@ -12,7 +12,7 @@ from itertools import pairwise
 
 from ..model.capture import Process, ProcessSample
 from ..model.diagnosis import Kind
-from ..stacks.blocking_lines import blocking_call
+from ..stacks.blocking_lines import blocking_call, waited_in
 from ..stacks.rank_thread import serves_calls
 from ..text.late import late
 from . import byte_counts, far_sides, gil, pools
@@ -280,6 +280,7 @@ def doing_of(view: RankView) -> Doing | None:
         return None
     if thread is None or not thread.syscall:
         call = blocking_call(view.path[-1].code) if view.path else ""
+        call = call or (waited_in(thread.frames) if thread is not None else "")
         still = Doing("blocked", call) if call else Doing("still")
         return still if view.motion == "still" else None
     return Doing("blocked", thread.syscall)

@@ -98,9 +98,16 @@ H_LONGEST_IDLE = (4094, "<H")
 BY_EXCEPTION, WITHOUT_EXCEPTION = 1, 2
 ENDS_SUFFIX = ".ends"  # beside the boxes: how processes ended, as `hangdoctor run` saw it
 # Beside a box while its rank is idle: the magic, how many bytes follow, and what torch's recorder holds as JSON.
-RECORDS_SUFFIX, RECORDS_MAGIC, RECORDS_LENGTH = ".records", b"HDRECORD", "<Q"
+RECORDS_SUFFIX, RECORDS_MAGIC, BESIDE_LENGTH = ".records", b"HDRECORD", "<Q"
+# The same of the stacks of its threads: when, `TAB TAB (at)=ns`; names, `TAB TAB (name)=tid TAB name`; then `TAB TAB (thread)=tid (since)=ns` and
+# the frames of each as in the box, a frame followed by its numbers: `TAB TAB name=value name=[length]`.
+STACKS_SUFFIX, STACKS_MAGIC = ".stacks", b"HDSTACKS"
 NCCL_SUFFIX, NCCL_MAGIC = ".nccl", b"HDNCCLPR"  # beside a box: NCCL's own events (`nccl.format`)
-BESIDE = ((NCCL_SUFFIX, NCCL_MAGIC), (RECORDS_SUFFIX, RECORDS_MAGIC))  # go with the box
+BESIDE = (  # go with the box
+    (NCCL_SUFFIX, NCCL_MAGIC),
+    (RECORDS_SUFFIX, RECORDS_MAGIC),
+    (STACKS_SUFFIX, STACKS_MAGIC),
+)
 
 RUNNING, FINISHED, SWITCHED_OFF, CRASHED = 1, 2, 3, 4
 JAX, MPI = "jax", "mpi"

@@ -15,6 +15,7 @@ import time
 from . import awaited_lock, signal_times, training_thread
 from . import format as fmt
 from .last_records import LastRecords
+from .last_stacks import LastStacks
 from .record_core import native, read_proc
 
 TYPE_CHECKING = False
@@ -56,7 +57,7 @@ class LastPlace:
         self._idle_cpu = 0  # at the heartbeat that saw the last progress
         self._steady: set[bytes] = set()  # functions that it has been in at each beat since then
         self._runnable = 0  # beats since then at which it ran
-        self._records = LastRecords(recorder.box)
+        self._beside = LastRecords(recorder.box), LastStacks(recorder.box)
         self._worked_ns = 0  # CPU of the whole process at the last beat
         self._busy = 0  # beats at which it had worked
         self._ran = _Ran()
@@ -85,10 +86,12 @@ class LastPlace:
             if self._frames:
                 self._frames = b""
                 self._box.put(fmt.H_PLACE_GUARD, 0)
-                self._records.got_on()
+                for kept in self._beside:
+                    kept.got_on()
         else:
             self._beats = min(self._beats + 1, _MOST_BEATS)
-            self._records.idle(self._beats)
+            for kept in self._beside:
+                kept.idle(self._beats)
             if self._beats >= _BEATS:
                 self._show(now, frames, cpu)
                 if (self._beats - _BEATS) % _LOCKS == 0:

@@ -29,7 +29,7 @@ _SETTLED_NS = (
 )  # a run that is started anew in the same folder is not taken away between its ends and beginnings
 _PAGE = 4096
 _ZEROS = bytes(_PAGE)
-_BESIDE = (fmt.NCCL_SUFFIX, fmt.RECORDS_SUFFIX, ".calls", ".sock")
+_BESIDE = (*(suffix for suffix, _ in fmt.BESIDE), ".calls", ".sock")
 _OURS = (fmt.SUFFIX, fmt.ENDS_SUFFIX, *_BESIDE)
 
 

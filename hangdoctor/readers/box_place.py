@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import Enum
 from itertools import pairwise
+from pathlib import Path
 
 from msgspec import Struct, structs
 
@@ -20,7 +21,9 @@ from ..stacks.call_peers import peers, root, tags
 from ..stacks.loop_counts import COUNTERS
 from ..stacks.place_search import STORE_CALL
 from ..text.ranges import number_in
+from . import box_stacks
 from .box_header import BlackBox, number, text
+from .box_stacks import KeptStacks
 from .handle_origins import polled
 from .pyspy_frames import loops_around
 from .source_lines import call_as_of
@@ -269,8 +272,19 @@ def signs_until(ops: RankOps, until: float) -> list[float]:
     return sorted(at for at in signs if 0 < at <= (until or at))
 
 
+def _stacks_of(box: BlackBox, place: LastPlace) -> KeptStacks | None:
+    """Those of the same standstill."""
+    kept = box_stacks.stacks_beside(Path(box.path), box.created_s)
+    begin = place.idle_since_s or place.since_s
+    return kept if kept is not None and begin <= kept.at_s <= place.seen_s + _FRESH_S else None
+
+
 def _samples(box: BlackBox, ops: RankOps, place: LastPlace) -> list[ProcessSample]:
     place = _with_line(_with_call(place, ops), box.created_s)
+    tid = place.thread or box.pid
+    kept = _stacks_of(box, place)
+    frames = box_stacks.whole(place.frames, kept, tid) if kept is not None else place.frames
+    others = box_stacks.others(kept, tid) if kept is not None else []
     seconds = place.seen_s - place.since_s
     idle = place.cpu_s <= _IDLE * seconds
     switches = 0 if idle else -1  # they are not counted: an idle thread is taken for one that waits
@@ -280,13 +294,14 @@ def _samples(box: BlackBox, ops: RankOps, place: LastPlace) -> list[ProcessSampl
             at_s=at,
             threads=[
                 ThreadSample(
-                    tid=place.thread or box.pid,
+                    tid=tid,
                     name="" if place.thread else "MainThread",
                     state="R" if place.spins else "",
                     cpu_s=cpu,
                     switches=switches,
-                    frames=place.frames,
-                )
+                    frames=frames,
+                ),
+                *others,
             ],
         )
         for at, cpu in (times if seconds > 0 else times[:1])

@@ -15,7 +15,7 @@ from ..model.capture import JobCapture, NodeCapture
 from ..model.log_facts import JobLogs, LastWords, Listed, UnreadFailure
 from ..model.start_up import Launch
 from ..probe.folder import LAUNCH
-from ..probe.format import ENDS_SUFFIX, NCCL_SUFFIX, RECORDS_SUFFIX, SUFFIX
+from ..probe.format import BESIDE, ENDS_SUFFIX, SUFFIX
 from ..text.late import late
 from ..text.plain import readable
 from ..text.plural import count
@@ -34,7 +34,7 @@ from . import (
 
 # People paste lines of the job's log below an answer of RAS, which has no such lines itself.
 _OF_A_LOG = late(rb"^\[?(?:rank|default)\d{1,7}\]|^\[E\d* |^Traceback \(most recent", re.M)
-_BESIDE_BOXES = (RECORDS_SUFFIX, NCCL_SUFFIX)  # read with their boxes
+_BESIDE_BOXES = tuple(suffix for suffix, _ in BESIDE)  # read with their boxes
 _PASTED = 1 << 20  # bytes in which they are looked for
 
 

@@ -38,7 +38,7 @@ def parse_json(data: bytes) -> list[ThreadSample]:
     """
     try:
         threads = msgspec.json.decode(data)
-        return [_thread(t) for t in threads]
+        return [thread_of(t) for t in threads]
     except (
         msgspec.DecodeError,
         KeyError,
@@ -51,7 +51,12 @@ def parse_json(data: bytes) -> list[ThreadSample]:
         raise BadInput(f"not the output of py-spy dump --json: {str(error)[:200]}") from error
 
 
-def _thread(thread: dict[str, Any]) -> ThreadSample:
+def thread_of(thread: dict[str, Any]) -> ThreadSample:
+    """One thread as py-spy writes it, with what the source around its lines says.
+
+    Raises:
+        KeyError, TypeError, ValueError: it is no such thread.
+    """
     numbers_of = [_numbers(f) for f in thread["frames"]]
     frames = [_frame(f, n) for f, n in zip(thread["frames"], numbers_of, strict=True)]
     for place, frame in enumerate(frames[:_CODE_FRAMES]):

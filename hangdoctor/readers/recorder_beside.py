@@ -122,12 +122,12 @@ def attach_kept(ranks: Sequence[RankCapture], boxes: Mapping[int, Path]) -> None
 
 def _kept(box: Path) -> Dump | None:
     """None where there is no such file, or its process was killed while it was written."""
-    head = len(fmt.RECORDS_MAGIC) + struct.calcsize(fmt.RECORDS_LENGTH)
+    head = len(fmt.RECORDS_MAGIC) + struct.calcsize(fmt.BESIDE_LENGTH)
     try:
         data = read_regular(box.with_suffix(fmt.RECORDS_SUFFIX), MAX_BYTES)
         if not data.startswith(fmt.RECORDS_MAGIC) or len(data) < head:
             return None
-        (length,) = struct.unpack(fmt.RECORDS_LENGTH, data[len(fmt.RECORDS_MAGIC) : head])
+        (length,) = struct.unpack(fmt.BESIDE_LENGTH, data[len(fmt.RECORDS_MAGIC) : head])
         return parse(data[head : head + length])
     except (OSError, HangdoctorError):
         return None

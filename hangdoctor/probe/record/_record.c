@@ -2165,53 +2165,126 @@ static PyObject *lock_switches(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(
     return PyLong_FromUnsignedLong(interpreter_lock()->switch_number);
 }
 
-#define NUMBERS_BYTES 240
+#define NUMBERS_BYTES 240 /* of the line in the box */
 #define NUMBERS_LENGTH 24 /* of a name: longer ones are left out */
 #define NUMBERS_MOST 4096 /* names that are looked at */
+#define STACKS_BYTES 65536
+#define STACKS_THREADS 64
+#define STACKS_FRAMES 48 /* of a thread, the innermost ones */
 
 typedef struct {
-    char text[NUMBERS_BYTES];
-    size_t used;
+    char *text;
+    size_t room, used;
+    int lengths; /* of lists and tuples, too */
 } numbers_t;
 
-/* `name=value ` of a whole number of 32 bits; nothing for any other object. */
+static int put_text(numbers_t *into, const char *text, size_t length)
+{
+    if (into->used + length > into->room)
+        return 0;
+    memcpy(into->text + into->used, text, length);
+    into->used += length;
+    return 1;
+}
+
+/* `name=value ` of a whole number of 32 bits, `name=[length] ` of a list; nothing for any other object. */
 static void put_number(numbers_t *into, PyObject *name, PyObject *value)
 {
-    int overflow;
-    char field[4 * NUMBERS_LENGTH + 16];
-    if (value == NULL || !PyLong_CheckExact(value) || name == NULL || !PyUnicode_CheckExact(name))
+    int overflow = 0, is_list;
+    char field[4 * NUMBERS_LENGTH + 24];
+    if (value == NULL || name == NULL || !PyUnicode_CheckExact(name) || PyUnicode_GET_LENGTH(name) > NUMBERS_LENGTH)
         return;
-    long number = PyLong_AsLongAndOverflow(value, &overflow);
-    if (overflow || number < INT32_MIN || number > INT32_MAX || PyUnicode_GET_LENGTH(name) > NUMBERS_LENGTH)
+    is_list = into->lengths && (PyList_CheckExact(value) || PyTuple_CheckExact(value));
+    if (!is_list && !PyLong_CheckExact(value))
+        return;
+    long number = is_list ? (long)Py_SIZE(value) : PyLong_AsLongAndOverflow(value, &overflow);
+    if (overflow || number < INT32_MIN || number > INT32_MAX)
         return;
     size_t used = put_end(field, name, NUMBERS_LENGTH);
-    used += (size_t)snprintf(field + used, 16, "=%ld ", number);
-    if (into->used + used > sizeof into->text)
-        return;
-    memcpy(into->text + into->used, field, used);
-    into->used += used;
+    used += (size_t)snprintf(field + used, 24, is_list ? "=[%ld] " : "=%ld ", number);
+    put_text(into, field, used);
+}
+
+static void put_numbers(numbers_t *into, _PyInterpreterFrame *frame)
+{
+    PyCodeObject *code = (PyCodeObject *)code_of(frame);
+    if (code->co_flags & CO_OPTIMIZED) {
+        for (int i = 0; i < code->co_nlocals && i < NUMBERS_MOST; i++)
+            put_number(into, PyTuple_GET_ITEM(code->co_localsplusnames, i), frame->localsplus[i]);
+    } else if (frame->f_globals != NULL && PyDict_CheckExact(frame->f_globals)) { /* of a module */
+        PyObject *name, *value;
+        Py_ssize_t at = 0;
+        for (int i = 0; i < NUMBERS_MOST && PyDict_Next(frame->f_globals, &at, &name, &value); i++)
+            put_number(into, name, value);
+    }
 }
 
 /* program_numbers() -> whole numbers among the variables of the main thread's innermost frame, `name=value name=value `. */
 static PyObject *program_numbers(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
 {
-    numbers_t into = {.used = 0};
+    char text[NUMBERS_BYTES];
+    numbers_t into = {.text = text, .room = sizeof text};
     _PyInterpreterFrame *frame = program.state == NULL ? NULL : innermost(program.state);
     while (frame != NULL && !is_real(frame))
         frame = frame->previous;
     if (frame == NULL)
         return PyBytes_FromStringAndSize(NULL, 0);
-    PyCodeObject *code = (PyCodeObject *)code_of(frame);
-    if (code->co_flags & CO_OPTIMIZED) {
-        for (int i = 0; i < code->co_nlocals && i < NUMBERS_MOST; i++)
-            put_number(&into, PyTuple_GET_ITEM(code->co_localsplusnames, i), frame->localsplus[i]);
-    } else if (frame->f_globals != NULL && PyDict_CheckExact(frame->f_globals)) { /* of a module */
-        PyObject *name, *value;
-        Py_ssize_t at = 0;
-        for (int i = 0; i < NUMBERS_MOST && PyDict_Next(frame->f_globals, &at, &name, &value); i++)
-            put_number(&into, name, value);
-    }
+    put_numbers(&into, frame);
     return PyBytes_FromStringAndSize(into.text, (Py_ssize_t)into.used);
+}
+
+/* Of the functions that are not torch's or Python's own, and of torch's schedules, whose lists say how many micro-batches. */
+static int has_numbers(PyCodeObject *code)
+{
+    const char *file = PyUnicode_AsUTF8(code->co_filename);
+    if (file == NULL)
+        PyErr_Clear();
+    return file != NULL && (!is_installed(file) || strstr(file, "pipelin") != NULL);
+}
+
+/* One frame as `name TAB file TAB line`, the next line its numbers behind two TAB; 0 where there is no room. */
+static int put_whole_frame(numbers_t *into, _PyInterpreterFrame *frame)
+{
+    char field[4 * (NAME_LENGTH + FILE_LENGTH) + 32];
+    PyCodeObject *code = (PyCodeObject *)code_of(frame);
+    int line = PyCode_Addr2Line(code, _PyInterpreterFrame_LASTI(frame) * (int)sizeof(_Py_CODEUNIT));
+    size_t used = put_end(field, code->co_qualname, NAME_LENGTH);
+    field[used++] = '\t';
+    used += put_end(field + used, code->co_filename, FILE_LENGTH);
+    used += (size_t)snprintf(field + used, 16, "\t%d\n", line < 1 ? code->co_firstlineno : line);
+    if (!put_text(into, field, used))
+        return 0;
+    size_t before = into->used;
+    if (has_numbers(code) && put_text(into, "\t\t", 2)) {
+        put_numbers(into, frame);
+        if (into->used == before + 2 || !put_text(into, "\n", 1))
+            into->used = before;
+    }
+    return 1;
+}
+
+/* program_stacks() -> the stacks of all other threads of the interpreter, the innermost frame first, each behind a line
+   `TAB TAB (thread)=number`. No other thread runs meanwhile, and nothing of the job's is kept or called. */
+static PyObject *program_stacks(PyObject *Py_UNUSED(module), PyObject *Py_UNUSED(ignored))
+{
+    PyObject *found, *text = PyBytes_FromStringAndSize(NULL, STACKS_BYTES);
+    if (text == NULL)
+        return NULL;
+    numbers_t into = {.text = PyBytes_AS_STRING(text), .room = STACKS_BYTES, .lengths = 1};
+    PyThreadState *own = PyThreadState_Get(), *state = PyInterpreterState_ThreadHead(PyInterpreterState_Main());
+    for (int i = 0; state != NULL && i < STACKS_THREADS; i++, state = PyThreadState_Next(state)) {
+        char head[48];
+        int depth = 0;
+        _PyInterpreterFrame *frame = state == own ? NULL : innermost(state);
+        if (frame == NULL || !put_text(&into, head, (size_t)snprintf(head, sizeof head, "\t\t(thread)=%lu\n", state->native_thread_id)))
+            continue;
+        for (; frame != NULL && depth < STACKS_FRAMES; frame = frame->previous)
+            if (is_real(frame) && (depth++, !put_whole_frame(&into, frame)))
+                break;
+    }
+    found = PyBytes_FromStringAndSize(into.text, (Py_ssize_t)into.used);
+    Py_DECREF(text);
+    return found;
 }
 #endif
 
@@ -2439,6 +2512,7 @@ static PyMethodDef methods[] = {
 #if WITH_FRAMES
     {"lock_switches", lock_switches, METH_NOARGS, "How often the interpreter's lock has changed hands."},
     {"program_numbers", program_numbers, METH_NOARGS, "Whole numbers of the main thread's innermost frame."},
+    {"program_stacks", program_stacks, METH_NOARGS, "Where all other threads are."},
 #endif
     {"set_tensor", set_tensor, METH_VARARGS, "How a plain tensor shows its shape and dtype."},
     {"when_dropped", on_drop, METH_O, "The job has let go of a handle."},
