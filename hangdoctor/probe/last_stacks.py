@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from . import format as fmt
 from .beside_file import BesideFile, is_due
@@ -26,24 +27,25 @@ class LastStacks:
 
     def __init__(self, box: BoxWriter) -> None:
         self._file = BesideFile(box, fmt.STACKS_SUFFIX, fmt.STACKS_MAGIC)
-        self._read = getattr(native, "program_stacks", None)
+        self._read: Callable[[], bytes] | None = getattr(native, "program_stacks", None)
         self._seen: dict[bytes, tuple[bytes, int]] = {}
 
     def idle(self, beats: int) -> None:
         """Nothing has got on for so many heartbeats."""
-        if self._read is not None and is_due(beats):
+        read = self._read
+        if read is not None and is_due(beats):
             now = time.time_ns()
-            self._file.write(b"\t\t(at)=%d\n%b%b" % (now, _names(), self._dated(now)))
+            self._file.write(b"\t\t(at)=%d\n%b%b" % (now, _names(), self._dated(read(), now)))
 
     def got_on(self) -> None:
         """Its threads are no longer where they were."""
         self._seen = {}
 
-    def _dated(self, now: int) -> bytes:
+    def _dated(self, stacks: bytes, now: int) -> bytes:
         """The stacks, with since when each thread was seen in its own."""
         before, self._seen = self._seen, {}
         found = []
-        for part in self._read().split(_THREAD)[1:]:
+        for part in stacks.split(_THREAD)[1:]:
             tid, _, frames = part.partition(b"\n")
             was, since = before.get(tid, (b"", 0))
             self._seen[tid] = frames, since if was == frames else now
@@ -52,12 +54,14 @@ class LastStacks:
 
 
 def _names() -> bytes:
-    """`TAB TAB (name)=tid TAB name` of each thread that Python knows, without its lock: a thread of the job's
-    may hold that.
+    """`TAB TAB (name)=tid TAB name` of each thread that Python knows. Without its lock, which a thread of the
+    job's may hold, and without the properties of a class of the job's.
     """
-    active = dict(getattr(threading, "_active", {}))
     lines = []
-    for thread in active.values():
-        name = "".join(c if c.isprintable() else " " for c in str(thread.name))[:_NAME]
-        lines.append(f"\t\t(name)={thread.native_id or 0}\t{name}\n")
+    for thread in list(getattr(threading, "_active", {}).values()):
+        own = getattr(thread, "__dict__", {})
+        name, tid = own.get("_name"), own.get("_native_id")
+        if type(name) is str and type(tid) is int:
+            shown = "".join(c if c.isprintable() else " " for c in name[:_NAME])
+            lines.append(f"\t\t(name)={tid}\t{shown}\n")
     return "".join(lines).encode("utf-8", "replace")

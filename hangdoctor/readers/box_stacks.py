@@ -41,6 +41,8 @@ def stacks_beside(box: Path, began_s: float) -> KeptStacks | None:
         if not data.startswith(fmt.STACKS_MAGIC) or len(data) < head:
             return None
         (length,) = struct.unpack(fmt.BESIDE_LENGTH, data[len(fmt.STACKS_MAGIC) : head])
+        if length > len(data) - head:
+            return None
         return _read(data[head : head + length].decode("utf-8", "replace"), began_s)
     except (OSError, BadInput, ValueError, TypeError, KeyError):
         return None
