@@ -12,7 +12,9 @@ from . import deadends
 from . import findings as f
 from .case import Case, finding_on, in_op, op_of, ranks_of, sides_of, where_held
 from .confidence import Ground, sure
+from .draft import Draft
 from .findings import Against, Apart, Finding, Why
+from .left_open import names_both_sides
 from .position import group_by_operation, steps
 from .view import RankView
 
@@ -49,6 +51,18 @@ def find(case: Case, waiting: list[RankView]) -> Finding | None:
     finding.clues = [in_op(side) for side in ([view], *group_by_operation(others))]
     finding.against = [Against("in_communication", ranks_of(others), Why.NOT_ONE_OPERATION)]
     return finding
+
+
+def run(case: Case, draft: Draft) -> None:
+    """The same instead of both sides of a mismatch, of which the records do not show who is wrong."""
+    both = [finding for finding in draft.findings if names_both_sides(finding)]
+    if len(both) != 1 or len(draft.findings) != 1:
+        return
+    waiting = [view for view in case.alive if view.place.communicates and not view.got_on]
+    alone = find(case, waiting)
+    if alone is not None and set(alone.ranks) < set(both[0].ranks):
+        alone.add_clues(both[0].clues)
+        draft.findings = [alone]
 
 
 def under_one(views: Sequence[RankView]) -> tuple[tuple[int, ...], str]:

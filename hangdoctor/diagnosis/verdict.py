@@ -15,6 +15,7 @@ from . import (
     arrivals,
     at_work_alone,
     by_scheduler,
+    called_alone,
     called_from,
     calls,
     compiling,
@@ -87,6 +88,7 @@ PASSES: tuple[Pass, ...] = (
     other_records.run,
     parting.run,
     amounts_apart.run,
+    called_alone.run,
     ras_culprits.run,
     gpus.run,
     # The job's own output, which may be all that is left.

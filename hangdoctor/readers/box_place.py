@@ -273,9 +273,11 @@ def signs_until(ops: RankOps, until: float) -> list[float]:
 
 
 def _stacks_of(box: BlackBox, place: LastPlace) -> KeptStacks | None:
-    """Those of the same standstill."""
+    """Those of the same standstill. Of a place that was left, the box has the time of its end in the place
+    of its beginning.
+    """
     kept = box_stacks.stacks_beside(Path(box.path), box.created_s)
-    begin = place.idle_since_s or place.since_s
+    begin = min(place.idle_since_s or place.since_s, place.since_s)
     return kept if kept is not None and begin <= kept.at_s <= place.seen_s + _FRESH_S else None
 
 

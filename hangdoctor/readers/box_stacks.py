@@ -91,8 +91,8 @@ def _was_changed(frame: dict[str, Any], began_s: float) -> bool:
 
 
 def whole(place: Sequence[Frame], kept: KeptStacks, tid: int) -> list[Frame]:
-    """The frames of a place, innermost first, with those around them that the box had no room for, and with
-    the numbers of rounds; as they are where the thread has moved since.
+    """The frames of a place, innermost first, with those around them that the box had no room for, the
+    numbers of rounds, and the conditions on the rank; as they are where the thread has moved since.
     """
     every = next((t.frames for t in kept.threads if t.tid == tid), [])
     left = list(place)
@@ -100,12 +100,16 @@ def whole(place: Sequence[Frame], kept: KeptStacks, tid: int) -> list[Frame]:
     for frame in every:
         if left and (frame.file, frame.line) == (left[0].file, left[0].line):
             own = left.pop(0)
-            amounts = {n: v for n, v in frame.values.items() if n.startswith(AMOUNT)}
-            found.append(structs.replace(own, values=own.values | amounts))
+            told = structs.replace(own, values=own.values | _amounts(frame), only=frame.only)
+            found.append(told)
         else:
-            amounts = {n: v for n, v in frame.values.items() if n.startswith(AMOUNT)}
-            found.append(Frame(frame.name, frame.file, frame.line, values=amounts))
+            told = Frame(frame.name, frame.file, frame.line, values=_amounts(frame))
+            found.append(structs.replace(told, only=frame.only))
     return found if not left else list(place)
+
+
+def _amounts(frame: Frame) -> dict[str, int]:
+    return {name: value for name, value in frame.values.items() if name.startswith(AMOUNT)}
 
 
 def others(kept: KeptStacks, tid: int) -> list[ThreadSample]:

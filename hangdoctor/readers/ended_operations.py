@@ -156,14 +156,25 @@ def _reopened(every: list[Operation], at: float, first: float) -> list[Operation
 
 
 def _with_transfers(every: list[Operation], at: float) -> list[Operation] | None:
-    """With those sends and receives of the last batch unfinished whose handles reached the limit. Others
-    of the batch may have ended before, or the rank had not come to wait for them.
+    """With those sends and receives of the last batch unfinished whose handles reached the limit, and
+    those whose handles were let go of as the exception left the function: the rank had not come to
+    wait for them. Others of the batch may have ended before.
     """
+    newest = every[-_BATCH:]
+    failed = [o for o in newest if o.failed and o.op in P2P and abs(o.left_s - at) <= _SOON_S]
+    if not failed:
+        return None
+    limit = min(o.left_s for o in failed)
     batch = [
-        _awaited(o) if o.failed and o.op in P2P and abs(o.left_s - at) <= _SOON_S else o
-        for o in every[-_BATCH:]
+        _awaited(o) if o in failed else _reopen(o) if _was_dropped(o, limit) else o for o in newest
     ]
-    return [*every[:-_BATCH], *batch] if batch != every[-_BATCH:] else None
+    return [*every[:-_BATCH], *batch]
+
+
+def _was_dropped(operation: Operation, limit: float) -> bool:
+    """Whether the end of its handle came after the exception of another one's, and not its own."""
+    begun = operation.op in P2P and operation.asynchronous and operation.entered_s < limit
+    return begun and not operation.failed and limit < operation.left_s
 
 
 def _failed_at(ops: RankOps, at: float) -> float:

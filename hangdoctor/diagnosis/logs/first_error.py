@@ -10,6 +10,7 @@ from ...model.log_facts import (
     Ended,
     KnownError,
     PeerClosed,
+    Progress,
     PythonError,
     Signalled,
     TimedOut,
@@ -24,6 +25,7 @@ from .error_findings import OF_ACTORS, ONE_MOMENT_S, line_of, of_errors, only_wa
 from .last_lines import count_in, left_alone
 from .listened import with_its_host
 from .nccl_reasons import tell_beside, without_the_general
+from .printed_otherwise import spoke_on
 from .relayed import relayed
 from .reported import ended_for_another
 from .scene import WAITS, Scene, is_dated, ranks_named
@@ -62,6 +64,8 @@ def first_error(scene: Scene) -> First | None:
     chosen = _without_caught(chosen)
     if scene.of(Signalled):
         chosen = [f for f in chosen if not _was_lived_with(f)]
+    if not _hung_or_ended_badly(scene):
+        chosen = [f for f in chosen if not (_was_caught(f) and _went_on(scene, f))]
     with_general, chosen = chosen, without_the_general(chosen)
     if not chosen or (only_warned(chosen) and not _troubled(scene)):
         return None
@@ -95,6 +99,23 @@ def _was_lived_with(fact: Error) -> bool:
     consequence of it.
     """
     return isinstance(fact, PythonError) and fact.logged and fact.times > _OFTEN
+
+
+def _went_on(scene: Scene, fact: Error) -> bool:
+    """Whether every rank spoke on below it, or the program had gone on after others like it, on whichever
+    rank: the last of these, which no step follows, is no other than they.
+    """
+    if spoke_on(scene, fact):
+        return True
+    if not isinstance(fact, PythonError):
+        return False
+    alike = [f for f in scene.of(PythonError) if (f.error, f.frame) == (fact.error, fact.frame)]
+    often = sum(f.times for f in alike) > _OFTEN and any(f.survived for f in alike)
+    return often and any(_moved(f) > fact.line for f in scene.of(Progress) if f.file == fact.file)
+
+
+def _moved(progress: Progress) -> int:
+    return progress.moved or progress.line
 
 
 def _reported_later(scene: Scene, first: AnyFact, other: AnyFact) -> bool:
@@ -131,9 +152,13 @@ def _candidates(scene: Scene) -> list[Error]:
 
 def _troubled(scene: Scene) -> bool:
     """Whether a rank waited in vain, lost a connection, ended badly, or raised what no more than follows."""
-    waited = scene.first_wait < len(scene.facts)
     raised = any(not fact.survived for fact in scene.of(PythonError))
-    return waited or raised or bool(scene.victims()) or any(f.code for f in scene.of(Ended))
+    return raised or _hung_or_ended_badly(scene)
+
+
+def _hung_or_ended_badly(scene: Scene) -> bool:
+    waited = scene.first_wait < len(scene.facts)
+    return waited or bool(scene.victims()) or any(f.code for f in scene.of(Ended))
 
 
 def _is_told(fact: Error, others: Sequence[Error]) -> bool:

@@ -37,10 +37,11 @@ _LEAVES = late(
 )
 _AT_WORK = 5  # lines of one kind
 _DIGITS = late(r"\d+")
-# The whole line: "model loading done" is said of a part, after which a job may hang
+# All of it behind what a logger puts before: "model loading done" is said of a part, after which a job may hang
 _SAYS_END = late(
-    r"\s*(?:(?:all|everything|training|run|job|program|work)\s)?(?:(?:is|has|was|are)\s)?"
-    r"(?:done|finished|fine|bye|goodbye|completed?|ended|over|exiting)(?:\ssuccessfully)?[.!\s]*",
+    r"(?:^|[│|:\]>]|\b(?:INFO|NOTICE|DEBUG)\b)\s*"
+    r"(?:(?:all|everything|training|run|job|program|work|(?:rank|process|worker|stage) ?\d{1,6})\s)?(?:(?:is|has|was|are)\s)?"
+    r"(?:done|finished|fine|bye|goodbye|completed?|ended|over|exiting)(?:\ssuccessfully)?[.!\s]*$",
     re.I,
 )
 # What ranks that agree to stop say in turn, the one that failed as well
@@ -48,7 +49,6 @@ _AGREED_TO_STOP = late(
     r"\b(?:sav(?:e|es|ing)|emergency|checkpoint\w*|stopp?\w*|shut\w*|exit\w*|abort\w*|terminat\w*|leav\w+|clean\w*)\b",
     re.I,
 )
-_BEHIND = late(r"[│|:\]>]")  # what a program puts before its words
 _NOT_FINITE = "not finite"
 _MEANT = ("value", "left out")  # leads that say something also of ranks that go on
 
@@ -170,7 +170,7 @@ def all_said_the_end(scene: Scene) -> bool:
     lines = _last_lines(scene)
     if not _are_alike(scene, lines):
         return False
-    return _SAYS_END.fullmatch(_BEHIND.split(lines[0].says)[-1]) is not None
+    return _SAYS_END.search(lines[0].says) is not None
 
 
 def spoke_on(scene: Scene, fact: AnyFact) -> bool:

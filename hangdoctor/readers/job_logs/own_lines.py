@@ -389,16 +389,17 @@ def _not_finite(
     by_speaker: dict[str, list[_Line]], printed: dict[str, Counter[str]]
 ) -> OwnLine | None:
     """The first line with a number that is not finite, of the only one who printed any: what is
-    reduced over all ranks is so on all of them. Others printed such lines with finite numbers.
+    reduced over all ranks is so on all of them. Others printed such lines with finite numbers; a
+    line that speaks of NaN in words is none.
     """
-    first: dict[str, _Line] = {}
-    for speaker, lines in by_speaker.items():
-        line = next((one for one in lines if _NOT_FINITE.search(one.text)), None)
-        if line is not None:
-            first[speaker] = line
-    if len(first) != 1:
-        return None
-    [line] = first.values()
-    finite = _shape(_NOT_FINITE.sub("1", line.alike))
-    others = printed.get(finite, Counter()).keys() - {line.speaker}
-    return line.fact("not finite") if others else None
+
+    def finite(line: _Line) -> Counter[str]:
+        return printed.get(_shape(_NOT_FINITE.sub("1", line.alike)), Counter())
+
+    def is_number(line: _Line) -> bool:
+        return _NOT_FINITE.search(line.text) is not None and bool(finite(line))
+
+    found = (next(filter(is_number, lines), None) for lines in by_speaker.values())
+    first = [line for line in found if line is not None]
+    alone = len(first) == 1 and bool(finite(first[0]).keys() - {first[0].speaker})
+    return first[0].fact("not finite") if alone else None

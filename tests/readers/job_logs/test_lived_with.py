@@ -132,3 +132,46 @@ def test_the_task_that_only_its_number_names(tmp_path: Path) -> None:
 )
 def test_numbers_of_files(names: str, heard: list[set[int]], found: dict[int, int]) -> None:
     assert ranks_of(names.split(), heard) == found
+
+
+def stamped(rank: int, second: int, says: str) -> str:
+    return f"2026-11-27 16:08:{second:02d},655 r{rank} INFO {says}\n"
+
+
+def broken(rank: int, second: int) -> str:
+    head = f"2026-11-27 16:08:{second:02d},586 r{rank} ERROR record {second} is broken, using its neighbour\n"
+    return head + trace("", "__getitem__", "ValueError: line 1 column 41")
+
+
+def reads_with_errors(last: int) -> str:
+    """Four ranks that caught some errors in their data; rank 3's `last` comes after its last step."""
+    rounds = (
+        "".join(stamped(rank, second, f"epoch 0 step {second} loss 1.9") for rank in range(4))
+        + broken(second % 4, second)
+        for second in range(10)
+    )
+    return "".join(rounds) + broken(3, last)
+
+
+@pytest.mark.parametrize("says", ["rank {} finished", "training done.", "finished", "Done"])
+def test_a_caught_error_below_the_last_step_did_not_end_ranks_that_say_they_are_done(
+    tmp_path: Path, says: str
+) -> None:
+    end = "".join(stamped(rank, 12, says.format(rank)) for rank in range(4))
+    found = diagnosed(tmp_path, reads_with_errors(10) + end)
+    assert found.status == "healthy", found.summary
+
+
+def test_nor_others_where_the_job_had_gone_on_after_errors_like_it(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, reads_with_errors(10))
+    assert found.causes == [] and found.status == "unknown", found.summary
+
+
+def test_the_first_error_of_its_kind_below_the_last_step_may_have_ended_it(tmp_path: Path) -> None:
+    steps = "".join(
+        stamped(rank, second, f"epoch 0 step {second} loss 1.9")
+        for second in range(10)
+        for rank in range(4)
+    )
+    found = diagnosed(tmp_path, steps + broken(3, 11))
+    assert [c.ranks for c in found.causes] == [[3]], found.summary

@@ -272,3 +272,10 @@ def test_a_kill_without_a_rank_is_of_the_only_one_that_lost_nobody(tmp_path: Pat
         tmp_path, text + "start.sh: line 11:    15 Killed       RANK=$r python t.py\n"
     )
     assert named(found) == [("dead", [1])], found.summary
+
+
+def test_a_warning_that_speaks_of_nan_in_words_is_no_number(tmp_path: Path) -> None:
+    text = "[r3] WARN NaN in unused columns are kept\n" + steps(range(4), 0, 40)
+    text += "[r1] WARN readings in [-2.5, 1.6], kept\n[r2] WARN readings in [-inf, 1.6], kept\n"
+    found = diagnosed(tmp_path, text + "".join(map(guarded, range(4))))
+    assert named(found) == [("error", [2])], found.summary
