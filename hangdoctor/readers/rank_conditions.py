@@ -48,8 +48,15 @@ def _left_before(lines: Sequence[str], header: int, line: int) -> str:
             continue
         asked = _condition_of(lines[n])
         if asked and _LEAVES.match(lines[n + 1].strip()) and indent_of(lines[n + 1]) > indent:
-            return f"not ({asked})"
+            return _not(asked)
     return ""
+
+
+def _not(asked: str) -> str:
+    """``rank`` of ``not rank``; else ``not (rank != 0)``."""
+    bare = asked.removeprefix("not ")
+    single = bare != asked and not re.search(r"\b(?:and|or|if)\b|[<>=!]", bare)
+    return bare if single else f"not ({asked})"
 
 
 def _ends_without_else(lines: Sequence[str], header: int) -> bool:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from hangdoctor.model.capture import Frame, RankCapture
+from hangdoctor.diagnosis import diagnose
+from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.diagnosis import Diagnosis
+from hangdoctor.model.operations import Group, Operation, RankOps, group_uid
 from tests.support.captures import C10D, causes, judged, still
 
 _FUNCTIONAL = "/site-packages/torch/distributed/_functional_collectives.py"
@@ -98,3 +101,25 @@ def test_another_function_of_the_library_is_no_other_side() -> None:
     assert "under 'first.is_global_zero'" in said.summary
     said = judged(below(0, "Trainer.fit", 62, only="first.is_global_zero"), *others)
     assert "alone calls" not in said.summary
+
+
+def mismatched(only: str) -> Diagnosis:
+    """A job of two ranks in one place of their histories, in a barrier and a broadcast: either may be wrong."""
+    world = Group(group_uid([0, 1]), [0, 1])
+    found = []
+    for rank, op, line in ((0, "barrier", 79), (1, "broadcast", 30)):
+        one = at(rank, (op, C10D), line, only=only if rank == 0 else "")
+        before = Operation(
+            world.uid, 1, "all_reduce", "done", entered_s=1.0, left_s=2.0, site="main (/app/tp.py:20)"
+        )
+        here = Operation(world.uid, 2, op, "entered", entered_s=3.0, site=f"main (/app/tp.py:{line})")
+        one.ops = RankOps(rank, 2, "blackbox", groups=[world], operations=[before, here])
+        found.append(one)
+    return diagnose(JobCapture("j", [NodeCapture("n1", ranks=found)], world_size=2))
+
+
+def test_of_a_mismatch_of_two_the_one_under_a_condition_is_named() -> None:
+    said = mismatched("trainer.is_global_zero")
+    assert causes(said) == [("order", [0])], said.summary
+    assert "alone calls barrier" in said.summary and "is_global_zero" in said.summary
+    assert mismatched("").causes == []
