@@ -110,9 +110,18 @@ def mismatched(only: str) -> Diagnosis:
     for rank, op, line in ((0, "barrier", 79), (1, "broadcast", 30)):
         one = at(rank, (op, C10D), line, only=only if rank == 0 else "")
         before = Operation(
-            world.uid, 1, "all_reduce", "done", entered_s=1.0, left_s=2.0, site="main (/app/tp.py:20)"
+            world.uid,
+            1,
+            "all_reduce",
+            "done",
+            entered_s=1.0,
+            left_s=2.0,
+            site="main (/app/tp.py:20)",
         )
-        here = Operation(world.uid, 2, op, "entered", entered_s=3.0, site=f"main (/app/tp.py:{line})")
+        here = Operation(
+            world.uid, 2, op, "entered", entered_s=3.0, site=f"main (/app/tp.py:{line})"
+        )
+        one.world_size = 2
         one.ops = RankOps(rank, 2, "blackbox", groups=[world], operations=[before, here])
         found.append(one)
     return diagnose(JobCapture("j", [NodeCapture("n1", ranks=found)], world_size=2))

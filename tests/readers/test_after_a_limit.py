@@ -69,7 +69,14 @@ def test_a_handle_that_was_lost_at_the_end_was_waited_for_until_then() -> None:
 def test_handles_that_an_exception_let_go_of_had_not_ended() -> None:
     """The first of a batch reached the limit, and the others went with the function that held them."""
     sends = Operation(
-        group_uid(ALL), 2, "send", "done", peer=0, asynchronous=True, entered_s=1040.0, left_s=FAILED
+        group_uid(ALL),
+        2,
+        "send",
+        "done",
+        peer=0,
+        asynchronous=True,
+        entered_s=1040.0,
+        left_s=FAILED,
     )
     gets = structs.replace(sends, op="recv", left_s=FAILED + 0.5)
     came = structs.replace(gets, peer=2, left_s=1041.0)
