@@ -195,6 +195,7 @@ class Ground(Enum):
     )
     AMOUNT_APART = (0.75, "it means to go another number of rounds than all others, by a variable")
     RING_BY_RECORDS = (0.50, "a ring of waits, and no history shows who began it")
+    KEY_NUMBER = (0.60, "its rank is the only number in the key that the key of all others has not")
     KEY_SETTER = (
         0.65,
         "the key that is waited for says whose it is, or the loop around the wait does",

@@ -6,10 +6,12 @@ says, or the loop over all ranks around the wait; else nothing does, and the sen
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from ..stacks.loop_counts import SETTER
 from ..stacks.place_search import STORE
+from ..text.late import late
 from . import compiled_calls
 from . import findings as f
 from .case import Case, finding_on, in_op, op_of, ranks_of, where_held
@@ -19,10 +21,15 @@ from .ops.key_setters import named_in
 from .position import group_by_operation
 from .view import RankView
 
+_NUMBERS = late(r"\d{1,6}")
+_FEWEST = 2  # ranks: of two each may wait for the other
+
 
 def find(case: Case, waiting: Sequence[RankView]) -> list[Finding]:
     """Who is to set the key, else who waits for it."""
     few = [view for view in waiting if view.place.op == STORE]
+    if len(few) == len(waiting) == case.world_size:
+        return _by_number(case, few)
     rest = [view for view in waiting if view.place.op != STORE]
     alike = len({view.place.op for view in rest}) == 1
     if not 0 < len(few) < len(rest) or not alike or len(waiting) < len(case.alive):
@@ -37,6 +44,32 @@ def find(case: Case, waiting: Sequence[RankView]) -> list[Finding]:
     finding.where = where_held(case, rest, (named or few)[0])
     finding.clues = [in_op(side) for side in (few, *group_by_operation(rest))]
     finding.against = [Against("in_communication", ranks_of(few), Why.KEY_IS_NO_COLLECTIVE)]
+    return [finding]
+
+
+def _by_number(case: Case, views: list[RankView]) -> list[Finding]:
+    """All wait for keys: one of them for a key of its own, in which the only number that the key of all
+    others has not is the rank of one of these, as ``round/8/update/2`` where they wait for ``round/8/model``.
+    """
+    keys = {view.rank: _asked(view)[0] for view in views}
+    alone = [rank for rank, key in keys.items() if list(keys.values()).count(key) == 1]
+    if (
+        len(alone) != 1
+        or len(set(keys.values())) != 2
+        or len(views) <= _FEWEST
+        or not all(keys.values())
+    ):
+        return []
+    others = next(key for rank, key in keys.items() if rank != alone[0])
+    own = Counter(_NUMBERS.findall(keys[alone[0]])) - Counter(_NUMBERS.findall(others))
+    numbers = [int(number) for number in own.elements()]
+    named = [v for v in views if numbers == [v.rank] and v.rank != alone[0]]
+    if not named:
+        return []
+    waits = [view for view in views if view.rank == alone[0]]
+    finding = _setter(case, keys[alone[0]], named[0], waits)
+    finding.confidence = sure(Ground.KEY_NUMBER)
+    finding.clues = [in_op(waits), in_op([view for view in views if view.rank != alone[0]])]
     return [finding]
 
 

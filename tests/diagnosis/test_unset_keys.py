@@ -55,3 +55,33 @@ def test_else_who_waits_is_named_with_the_key_and_not_for_its_condition(
 
 def test_its_own_key_is_nobody_elses() -> None:
     assert causes(beside(asks(0, "rank0/ready", setter=0))) == [("not_entered", [0])]
+
+
+def polls(rank: int, key: str) -> RankCapture:
+    get = Frame("Bus.get", "/app/bus.py", 16, "return self.store.get(key)", key=key)
+    return still(rank, [get, Frame("main", "/app/fed.py", 70, "bus.get(key)")])
+
+
+def all_ask(own: str, others: str = "round/8/model") -> Diagnosis:
+    """Rank 0 collects what the others send in a round; these wait for its model."""
+    return judged(polls(0, own), *(polls(rank, others) for rank in (1, 2, 3)))
+
+
+def test_of_all_in_the_store_the_one_whose_number_is_in_the_key_did_not_set_it() -> None:
+    found = all_ask("round/8/update/2")
+    assert causes(found) == [("order", [2])], found.summary
+    assert "rank 0 waits for round/8/update/2 in the store" in found.summary
+
+
+@pytest.mark.parametrize(
+    ("own", "others"),
+    [
+        ("round/8/update/0", "round/8/model"),  # its own
+        ("round/8/update/5", "round/8/model"),  # of no rank
+        ("round/2/update", "round/8/model/2"),  # the round
+        ("round/1/update/2", "model"),  # either of two
+        ("round/8/update/2", ""),  # not shown
+    ],
+)
+def test_else_no_rank_is_named_for_a_number(own: str, others: str) -> None:
+    assert all_ask(own, others).causes == []

@@ -74,6 +74,8 @@ def _even_sides(
         return None
     if len({scene.frontier(rank).active[0].group for rank in ranks}) < len(ranks):
         return None  # of a call that several have come to, the others are late
+    if any(set(_beside(graph, rank)) - set(ranks) for rank in set(ranks) - set(blamed)):
+        return None  # so are they of one to which ranks beside the ring have come
     cycle, everyone = shortest_cycle(graph, ranks), sorted(ranks)
     return Finding(
         kind="order",
@@ -84,6 +86,11 @@ def _even_sides(
         where=where_of(scene, cycle[0].instance, None, everyone) if cycle else Where(),
         clues=[link_clue(scene, link) for link in cycle[:_SHOWN]],
     )
+
+
+def _beside(graph: WaitGraph, rank: int) -> list[int]:
+    """Who waits in what the rank waits in."""
+    return [r for at in graph.waits_in.get(rank, ()) for r in graph.instances[at].waiters]
 
 
 def _cross(sides: Sides) -> bool:

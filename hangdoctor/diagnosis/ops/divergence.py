@@ -11,6 +11,8 @@ from .history import ELSEWHERE, LOOK_AHEAD, History
 from .keys import P2P_NAMES
 from .pending import have_in_common, inversion_of, same_places, shift_of
 
+_IN_A_ROW = 2  # calls at the same lines, that show where another history goes on alike
+
 How = Literal["skipped", "extra", "either", "swapped", "other", "group", "own"]
 
 
@@ -250,6 +252,8 @@ def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
         return "swapped"
     if extra > other:
         return "extra"
+    if a.site != b.site and _left_out_several(mine, i, theirs, j):
+        return "skipped"
     if same_role:
         return "other"
     if _is_made_later(mine, i, theirs, j):
@@ -260,6 +264,16 @@ def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
         return "skipped"  # an excess call would be followed by what the other one is in
     repeated = bool(a.site) and i > 0 and _same(mine, i, mine, i - 1, sites=True)
     return "extra" if repeated else "either"
+
+
+def _left_out_several(mine: History, i: int, theirs: History, j: int) -> bool:
+    """Whether two or more calls further on the other one has made what follows here, at the same lines:
+    what lies between was left out.
+    """
+    if not (mine.operations[i].site and theirs.operations[j].site):
+        return False
+    limit = min(j + LOOK_AHEAD, len(theirs.tokens))
+    return any(_alike(mine, i, theirs, k, sites=True) >= _IN_A_ROW for k in range(j + 2, limit))
 
 
 def _is_made_later(mine: History, i: int, theirs: History, j: int) -> bool:
