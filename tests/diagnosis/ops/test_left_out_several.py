@@ -28,7 +28,7 @@ def job(left_out: int) -> OpsEvidence:
         calls = [
             op
             for n in range(3)
-            for op in step(9 * n + 1, 4, 4) + [done(WORLD, 9 * n + 9, site=GRADS)]
+            for op in [*step(9 * n + 1, 4, 4), done(WORLD, 9 * n + 9, site=GRADS)]
         ]
         if rank == 2:
             calls += step(28, 4 - left_out, 4 - left_out)
