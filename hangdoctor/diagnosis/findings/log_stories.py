@@ -82,6 +82,7 @@ class RaisedLater(Struct, frozen=True):
     says: str
     frame: Frame | None = None
     advice: str = ""
+    thread: str = ""  # the name of the one that it ended, while others began to wait
 
 
 class TableTells(Struct, frozen=True):

@@ -38,6 +38,7 @@ from .reasons import alternative
 LONGEST = terms.LONGEST
 _LEFT_OUT = " …: "
 _LAST = 60  # characters of a log's line
+_NAME = 30  # of a thread's name
 _REASON = 50  # of an error's own words
 _SHORT_DOUBT = "It may only be slow."
 
@@ -129,6 +130,8 @@ def _place(finding: Finding) -> str:
         at = f" in {terms.frame(own.frame)}" if own.frame is not None else ""
         says = terms.cut(own.says, _REASON).rstrip(".")
         says = f": {says}" if says else ""
+        if own.thread:
+            return f"its thread '{terms.cut(own.thread, _NAME)}', it seems, had ended with {own.error}{at}"
         return f"it raised {own.error}{at} later{says}"
     if finding.printed is not None:
         last = finding.printed

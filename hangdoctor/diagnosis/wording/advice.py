@@ -41,6 +41,8 @@ def advice(finding: Finding) -> str:
 
 
 def _specific(finding: Finding) -> str:
+    if finding.raised is not None and finding.raised.thread:
+        return "The main thread may wait for what that thread was to bring: let it hand its exception on, as a queue's last element."
     if finding.raised is not None:
         tries = "It may have tried that for longer than the others waited: let it give up sooner than their time limit."
         return f"{finding.raised.advice} {tries}".lstrip()

@@ -30,7 +30,8 @@ _MOST_RANKS = 10_000_000
 _CONTAINER = late(r"(20\d\d-\d\d-\d\dT[\d:.]{8,20}\S{0,6}) (stdout|stderr) ([FP])(?: (.*))?$")
 _JOURNAL = late(
     r"((?:[A-Z][a-z]{2} {1,2}\d{1,2} \d\d:\d\d:\d\d(?:\.\d{1,6})?|20\d\d-\d\d-\d\d[T ][\d:.,]{8,20}\S{0,6}))"
-    r" ([A-Za-z0-9][\w.-]{0,120}) [\w./@:-]{1,120}?(?:\[\d{1,9}\])?: (.*)$"
+    r" (?!(?i:DEBUG|INFO|WARN(?:ING)?|ERROR|CRITICAL|FATAL|NOTICE|TRACE)\b)"  # a logger's own line
+    r"([A-Za-z0-9][\w.-]{0,120}) [\w./@:-]{1,120}?(?:\[\d{1,9}\])?: (.*)$"
 )
 _LOKI = late(r"(20\d\d-\d\d-\d\d[T ][\d:.]{8,20}\S{0,6}) \{(\w+=\"[^}]{0,2000})\} {0,4}(.*)$")
 _LABEL = late(r'(\w+)="([^"]{0,200})"')
