@@ -29,6 +29,7 @@ from . import (
     held_by_work,
     interrupted_calls,
     last_places,
+    later_round,
     left_locks,
     left_loops,
     left_open,
@@ -89,6 +90,7 @@ PASSES: tuple[Pass, ...] = (
     parting.run,
     amounts_apart.run,
     called_alone.run,
+    later_round.run,
     ras_culprits.run,
     gpus.run,
     # The job's own output, which may be all that is left.

@@ -92,7 +92,7 @@ def _was_changed(frame: dict[str, Any], began_s: float) -> bool:
 
 def whole(place: Sequence[Frame], kept: KeptStacks, tid: int) -> list[Frame]:
     """The frames of a place, innermost first, with those around them that the box had no room for, the
-    numbers of rounds, and the conditions on the rank; as they are where the thread has moved since.
+    numbers of rounds, and the conditions on the rank (`_told`); as they are where the thread has moved since.
     """
     every = next((t.frames for t in kept.threads if t.tid == tid), [])
     left = list(place)
@@ -100,16 +100,18 @@ def whole(place: Sequence[Frame], kept: KeptStacks, tid: int) -> list[Frame]:
     for frame in every:
         if left and (frame.file, frame.line) == (left[0].file, left[0].line):
             own = left.pop(0)
-            told = structs.replace(own, values=own.values | _amounts(frame), only=frame.only)
-            found.append(told)
+            found.append(_told(own, frame))
         else:
-            told = Frame(frame.name, frame.file, frame.line, values=_amounts(frame))
-            found.append(structs.replace(told, only=frame.only))
+            found.append(_told(Frame(frame.name, frame.file, frame.line), frame))
     return found if not left else list(place)
 
 
-def _amounts(frame: Frame) -> dict[str, int]:
-    return {name: value for name, value in frame.values.items() if name.startswith(AMOUNT)}
+def _told(own: Frame, seen: Frame) -> Frame:
+    """With how many rounds the function means to go, in which round of its loop it is, and under which
+    condition on the rank.
+    """
+    rounds = {n: v for n, v in seen.values.items() if n.startswith(AMOUNT) or n == seen.counts}
+    return structs.replace(own, values=own.values | rounds, only=seen.only, counts=seen.counts)
 
 
 def others(kept: KeptStacks, tid: int) -> list[ThreadSample]:

@@ -1,0 +1,31 @@
+"""Pass: of a rank that made another call than the others, and of which its records do not show whether that
+was one too many or the next one after a call that it left out: its stack does, where it is in a later
+round of the loop around both than all others. What it would have made too many, it made in its own round.
+"""
+
+from __future__ import annotations
+
+from msgspec import structs
+
+from . import findings as f
+from .case import Case
+from .draft import Draft
+from .findings import Finding
+from .position import is_rounds_behind
+
+
+def run(case: Case, draft: Draft) -> None:
+    """Say of each such finding that the rank skipped the call in which the others are."""
+    for finding in draft.findings:
+        story = finding.story
+        if isinstance(story, f.Diverged) and story.how in ("extra", "either"):
+            if not story.before_records and _is_ahead(case, finding):
+                finding.story = structs.replace(story, how="skipped")
+
+
+def _is_ahead(case: Case, finding: Finding) -> bool:
+    own = [view for view in case.alive if view.rank in finding.ranks]
+    others = [view for view in case.alive if view.rank not in finding.ranks and view.waits]
+    if len(own) != 1 or len(finding.ranks) != 1 or not others:
+        return False
+    return all(is_rounds_behind(view.path, own[0].path) for view in others)
