@@ -17,10 +17,13 @@ from .position import is_rounds_behind
 def run(case: Case, draft: Draft) -> None:
     """Say of each such finding that the rank skipped the call in which the others are."""
     for finding in draft.findings:
-        story = finding.story
-        if isinstance(story, f.Diverged) and story.how in ("extra", "either"):
-            if not story.before_records and _is_ahead(case, finding):
-                finding.story = structs.replace(story, how="skipped")
+        if isinstance(finding.story, f.Diverged) and _is_ahead(case, finding):
+            finding.story = _left_out(finding.story)
+
+
+def _left_out(story: f.Diverged) -> f.Diverged:
+    undecided = story.how in ("extra", "either") and not story.before_records
+    return structs.replace(story, how="skipped") if undecided else story
 
 
 def _is_ahead(case: Case, finding: Finding) -> bool:
