@@ -31,6 +31,8 @@ def _finding(case: Case, working: list[RankView], waiting: list[RankView]) -> Fi
     confidence = sure(Ground.OUTSIDE, Limit.BY_HEARTBEAT)
     finding = finding_on(case, "busy", working, NeverReached(op), confidence=confidence)
     finding.doing, finding.waiters = Doing("running"), Waiters(others, op)
+    if len(working) == 1:
+        finding.frame = working[0].capture.worked_in
     seen = Clue("stack", others, SeenByHeartbeat())
     finding.clues = [Clue("stack", others, WaitsIn()), seen]
     return finding

@@ -283,7 +283,8 @@ def doing_of(view: RankView) -> Doing | None:
         call = call or (waited_in(thread.frames) if thread is not None else "")
         still = Doing("blocked", call) if call else Doing("still")
         return still if view.motion == "still" else None
-    return Doing("blocked", thread.syscall)
+    queue = waited_in(thread.frames) if thread.syscall.startswith("futex") else ""
+    return Doing("blocked", queue if queue.startswith("queue.") else thread.syscall)
 
 
 def finding_outside(case: Case, group: list[RankView], waiting: list[RankView]) -> Finding:
@@ -296,6 +297,8 @@ def finding_outside(case: Case, group: list[RankView], waiting: list[RankView]) 
     # Bytes that grow are work, although its thread does not run.
     works = kind == "slow" and not gil.goes_on(group[0])
     finding.doing = Doing("working") if works else doing_of(group[0])
+    if kind == "data_wait" and finding.doing is not None and finding.doing.call == "queue.get":
+        finding.doing = Doing("still")  # the loader's own queue
     finding.holding = held_by(case, kind, group)
     finding.clues = _clues(group, waiting)
     finding.add_clues(holding.clues(finding.holding, group[0]))

@@ -131,6 +131,9 @@ class RankCapture(Process, omit_defaults=True, kw_only=True):
     lock: LockHolder | None = None  # where it waits for a file lock at the last sample
     # Of a job that is over and whose calls no box counts: it got on until the end.
     at_work: bool = False
+    worked_in: Frame | None = (
+        None  # the line of the user's that it was last seen at, of such a rank
+    )
     left_s: float = 0.0  # the same, of one that ended with code 0: how long the others stood then
     has_jax: bool = False  # the compiled part of JAX is in its memory, by /proc/PID/maps
     # Of what its threads are blocked on at the last sample, by "socket:[7]" or "pipe:[7]".

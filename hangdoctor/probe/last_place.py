@@ -57,7 +57,9 @@ class LastPlace:
         self._idle_cpu = 0  # at the heartbeat that saw the last progress
         self._steady: set[bytes] = set()  # functions that it has been in at each beat since then
         self._runnable = 0  # beats since then at which it ran
-        self._beside = LastRecords(recorder.box), LastStacks(recorder.box)
+        self._stacks = LastStacks(recorder.box)
+        self._beside = LastRecords(recorder.box), self._stacks
+        self._at_work = 0  # beats
         self._worked_ns = 0  # CPU of the whole process at the last beat
         self._busy = 0  # beats at which it had worked
         self._ran = _Ran()
@@ -79,23 +81,29 @@ class LastPlace:
         if self._is_held(signs, frames):
             return
         if signs != self._signs:
-            self._count_pause()
-            self._signs, self._beats = signs, 0
-            self._idle_cpu, self._runnable = cpu, 0
-            self._box.put(fmt.H_GOT_ON, now)
-            if self._frames:
-                self._frames = b""
-                self._box.put(fmt.H_PLACE_GUARD, 0)
-                for kept in self._beside:
-                    kept.got_on()
-        else:
-            self._beats = min(self._beats + 1, _MOST_BEATS)
+            self._got_on(now, signs, cpu)
+            return
+        self._beats = min(self._beats + 1, _MOST_BEATS)
+        for kept in self._beside:
+            kept.idle(self._beats)
+        if self._beats >= _BEATS:
+            self._show(now, frames, cpu)
+            if (self._beats - _BEATS) % _LOCKS == 0:
+                self._box.put(fmt.H_LOCK_HOLDER, awaited_lock.holder(self._box.pid))
+
+    def _got_on(self, now: int, signs: _Signs, cpu: int) -> None:
+        self._count_pause()
+        self._signs, self._beats = signs, 0
+        self._idle_cpu, self._runnable = cpu, 0
+        self._box.put(fmt.H_GOT_ON, now)
+        if self._frames:
+            self._frames = b""
+            self._box.put(fmt.H_PLACE_GUARD, 0)
             for kept in self._beside:
-                kept.idle(self._beats)
-            if self._beats >= _BEATS:
-                self._show(now, frames, cpu)
-                if (self._beats - _BEATS) % _LOCKS == 0:
-                    self._box.put(fmt.H_LOCK_HOLDER, awaited_lock.holder(self._box.pid))
+                kept.got_on()
+        if self._recorder.uncounted:
+            self._at_work += 1
+            self._stacks.at_work(self._at_work)
 
     def _is_held(self, signs: _Signs, frames: bytes) -> bool:
         """Whether the place stays as it was when a signal came: what a handler or an exit does since then

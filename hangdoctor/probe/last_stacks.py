@@ -17,6 +17,7 @@ from .box import BoxWriter
 from .record_core import native
 
 _NAME = 60  # characters of a thread's
+_AT_WORK = 8  # heartbeats
 _THREAD = b"\t\t(thread)="
 
 
@@ -32,10 +33,21 @@ class LastStacks:
 
     def idle(self, beats: int) -> None:
         """Nothing has got on for so many heartbeats."""
-        read = self._read
-        if read is not None and is_due(beats):
+        if is_due(beats):
+            self._write()
+
+    def at_work(self, beats: int) -> None:
+        """So many heartbeats have seen it at work, in a program whose calls are not counted: nothing else
+        shows where that is.
+        """
+        if not beats % _AT_WORK:
+            self._write()
+
+    def _write(self) -> None:
+        if self._read is not None:
             now = time.time_ns()
-            self._file.write(b"\t\t(at)=%d\n%b%b" % (now, _names(), self._dated(read(), now)))
+            stacks = self._dated(self._read(), now)
+            self._file.write(b"\t\t(at)=%d\n%b%b" % (now, _names(), stacks))
 
     def got_on(self) -> None:
         """Its threads are no longer where they were."""

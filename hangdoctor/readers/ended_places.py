@@ -5,15 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from ..model.capture import JobCapture, LockHolder, RankCapture
+from ..model.capture import Frame, JobCapture, LockHolder, RankCapture
 from ..model.pauses import first_end
 from ..probe import format as fmt
 from ..stacks.place_search import find_place
-from . import recorder_beside
+from ..stacks.user_code import is_users
+from . import box_stacks, recorder_beside
 from .blackbox import Contents
+from .box_header import BlackBox
 from .box_place import Company, samples_before_limit, samples_of
 
 _FRESH_S = 2.5  # between a sign of work and the end
+_SEEN_S = 12.0  # between its stack, of every eighth heartbeat, and the end
 
 
 def add_places(capture: JobCapture, boxes: Sequence[Contents], asked: float = 0.0) -> None:
@@ -73,6 +76,17 @@ def _mark_at_work(ranks: Sequence[RankCapture], by_rank: dict[int, Contents], un
     for rank in ranks:
         box, got_on_s = by_rank[rank.rank].box, by_rank[rank.rank].ops.got_on_s
         rank.at_work = min(box.heartbeat_s, got_on_s) >= end - _FRESH_S
+        if rank.at_work:
+            rank.worked_in = _last_line(box, end)
+
+
+def _last_line(box: BlackBox, end: float) -> Frame | None:
+    """The innermost one of the user's in the stack beside the box; None of a stack from long before."""
+    kept = box_stacks.stacks_beside(Path(box.path), box.created_s)
+    if kept is None or not end - _SEEN_S <= kept.at_s <= end:
+        return None
+    frames = next((t.frames for t in kept.threads if t.tid == box.pid), [])
+    return next((frame for frame in frames if is_users(frame)), None)
 
 
 def _is_in_call(rank: RankCapture) -> bool:

@@ -17,6 +17,9 @@ _FILE_LOCK = late(r"\b(?:fcntl\.)?(?:flock|lockf)\(")
 _NON_BLOCKING = late(r"\bLOCK_(?:NB|UN)\b")
 _SLEEP = late(r"\btime\.sleep\(|(?<![.\w])sleep\(")
 _LOCKS = late(r"(?:^|/)(?:threading|queue)\.py$")
+_QUEUES = late(r"(?:^|/)(?:queue|multiprocessing/queues)\.py$")
+_LIBRARY = late(r"(?:^|/)(?:threading|queue|selectors|multiprocessing/\w+)\.py$")
+_NEAR = 8  # frames above a queue's own
 _WAITS = ("wait", "acquire", "get", "put", "join")
 _OUTPUT = late(r"\.std(?:out|err)\.read(?:line|lines)?\(")
 
@@ -28,9 +31,14 @@ def blocking_call(code: str) -> str:
 
 
 def waited_in(frames: Sequence[Frame]) -> str:
-    """``waitid`` for a child process, ``futex`` for a lock, a queue or a thread of its own; "" of others. The
-    innermost frame first.
+    """``waitid`` for a child process, ``queue.put`` and ``queue.get`` for a queue, ``futex`` for a lock or a
+    thread of its own; "" of others. The innermost frame first.
     """
+    for frame in frames[:_NEAR]:
+        if not _LIBRARY.search(frame.file):
+            break
+        if _QUEUES.search(frame.file) and frame.own_name in ("get", "put"):
+            return f"queue.{frame.own_name}"
     inner = inner_wait(frames)
     if inner is not None and inner.what in ("child", "thread"):
         return "waitid" if inner.what == "child" else "futex"

@@ -87,6 +87,13 @@ def test_they_are_there_from_the_fourth_beat_and_who_stood_still_is_known_from_t
     assert [f.own_name for f in thread.frames][:2] == ["upload", "run"]
 
 
+def test_of_one_at_work_they_are_written_now_and_then(job: Job) -> None:
+    job.step(6, lambda: [job.stacks.at_work(beats) for beats in range(1, 8)] and None)
+    assert job.read() is None
+    job.step(6, lambda: job.stacks.at_work(8))
+    assert job.read() is not None
+
+
 def test_of_variables_whole_numbers_and_lengths_are_kept(job: Job) -> None:
     job.beats(4)
     kept = job.read()

@@ -4,11 +4,16 @@ to the end.
 
 from __future__ import annotations
 
+import struct
+from pathlib import Path
+
 import pytest
 
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.model.capture import Frame, JobCapture, NodeCapture, RankCapture
+from hangdoctor.model.diagnosis import Diagnosis
 from hangdoctor.model.operations import RankOps
+from hangdoctor.probe import format as fmt
 from hangdoctor.readers.blackbox import Contents
 from hangdoctor.readers.box_place import LastPlace
 from hangdoctor.readers.ended_places import add_places
@@ -34,16 +39,31 @@ def jax(rank: int, works_until: float = 0.0) -> Contents:
     return Contents(box, ops, [], place=place)
 
 
+def said_of(boxes: list[Contents]) -> Diagnosis:
+    ranks = [RankCapture(pid=c.box.pid, rank=c.ops.rank, node="n1", world_size=4) for c in boxes]
+    capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], world_size=4)
+    capture.over, capture.origin = True, "files"
+    add_places(capture, boxes)
+    return diagnose(capture)
+
+
 @pytest.mark.parametrize(
     ("works_until", "found"), [(END, [("busy", [1])]), (1030.0, [])], ids=["to the end", "it died"]
 )
 def test_who_was_at_work_is_what_they_waited_for(
     works_until: float, found: list[tuple[str, list[int]]]
 ) -> None:
-    boxes = [jax(0), jax(1, works_until), jax(2), jax(3)]
-    ranks = [RankCapture(pid=c.box.pid, rank=c.ops.rank, node="n1", world_size=4) for c in boxes]
-    capture = JobCapture("j", [NodeCapture("n1", ranks=ranks)], world_size=4)
-    capture.over, capture.origin = True, "files"
-    add_places(capture, boxes)
-    said = diagnose(capture)
+    said = said_of([jax(0), jax(1, works_until), jax(2), jax(3)])
     assert causes(said) == found, said.summary
+
+
+@pytest.mark.parametrize(("ago", "shown"), [(5, True), (50, False)])
+def test_its_line_is_that_of_its_last_stack(tmp_path: Path, ago: int, shown: bool) -> None:
+    """Of one from long before the end nothing follows."""
+    boxes = [jax(0), jax(1, END), jax(2), jax(3)]
+    boxes[1].box.path = str(tmp_path / "n1-101.blackbox")
+    at, pid = int((END - ago) * 1e9), boxes[1].box.pid
+    text = f"\t\t(at)={at}\n\t\t(thread)={pid} (since)={at}\nsolve\t/v/site-packages/numpy/linalg.py\t9\nnewton\t/app/sim.py\t22\n"
+    data = fmt.STACKS_MAGIC + struct.pack(fmt.BESIDE_LENGTH, len(text)) + text.encode()
+    (tmp_path / "n1-101.stacks").write_bytes(data)
+    assert ("computing in newton (sim.py:22)" in said_of(boxes).summary) is shown

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from hangdoctor.stacks.blocking_lines import blocking_call
+from hangdoctor.model.frame import Frame
+from hangdoctor.stacks.blocking_lines import blocking_call, waited_in
 
 
 @pytest.mark.parametrize(
@@ -28,3 +29,25 @@ from hangdoctor.stacks.blocking_lines import blocking_call
 )
 def test_a_line(code: str, call: str) -> None:
     assert blocking_call(code) == call
+
+
+LIB = "/usr/lib/python3.11"
+OWN = Frame("take", "/app/ppo.py", 102)
+
+
+@pytest.mark.parametrize(
+    ("frames", "call"),
+    [
+        ([("wait", "threading.py"), ("get", "queue.py")], "queue.get"),
+        ([("wait", "threading.py"), ("Queue.put", "queue.py")], "queue.put"),
+        ([("wait", "threading.py"), ("acquire", "threading.py")], "futex"),
+        ([("wait", "threading.py")], "futex"),
+        ([("_try_wait", "subprocess.py"), ("wait", "subprocess.py")], "waitid"),
+        ([("join", "queue.py")], "futex"),
+        ([("raw_decode", "json/decoder.py"), ("get", "queue.py")], ""),
+        ([], ""),
+    ],
+)
+def test_by_the_frames_of_pythons_own_library(frames: list[tuple[str, str]], call: str) -> None:
+    stack = [Frame(name, f"{LIB}/{file}", 9) for name, file in frames]
+    assert waited_in([*stack, OWN]) == call

@@ -39,6 +39,8 @@ _CALLS = {
     "wait4": "waiting for a child process",
     "waitid": "waiting for a child process",
     "pause": "waiting for a signal",
+    "queue.get": "waiting for an element of a queue",
+    "queue.put": "waiting for room in a queue",
 }
 
 
