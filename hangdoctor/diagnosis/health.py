@@ -99,6 +99,7 @@ class Remaining(Struct, frozen=True):
     places: tuple[Standing, ...] = ()  # of UNNAMED
     uncounted: bool = False  # black boxes do not count the calls that they wait in, or are there
     nameless: bool = False  # of ONE_RANK: which rank it is does not show
+    keys: tuple[str, ...] = ()  # of ALL_AT_STORE: those that they wait for, as far as they show
     called: str = ""  # of ONE_SAMPLE: the only process, where which rank it is does not show
 
 
@@ -298,6 +299,10 @@ def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
     if len(case.views) == 1:
         return Remaining(Reason.ONE_RANK, ranks, op=op, nameless=case.capture.numbered)
     others = [view for group in groups[1:] for view in group]
+    if all(v.place.op == STORE for v in waiting + others):
+        keys = dict.fromkeys(f.key for v in waiting + others for f in v.path if f.key)
+        sides = _sides(groups) if others else ()
+        return Remaining(Reason.ALL_AT_STORE, ranks, op=op, sides=sides, keys=tuple(keys))
     if others and len(waiting) + len(others) == case.world_size:
         under = called_alone.under_one(waiting + others)
         return Remaining(
@@ -314,8 +319,6 @@ def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
         )
     if not others and case.capture.part:
         return Remaining(Reason.PART, ranks, op=op)
-    if not others and all(v.place.op == STORE for v in waiting):
-        return Remaining(Reason.ALL_AT_STORE, ranks, op=op)
     if not others and all(map(_receives_from_any, waiting)) and len(waiting) == case.world_size:
         return Remaining(Reason.ALL_RECEIVE, ranks, op=op)
     if not others and all(map(is_half, waiting)) and len(waiting) == case.world_size:

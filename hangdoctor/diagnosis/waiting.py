@@ -98,7 +98,7 @@ def _by_lines(case: Case, waiting: list[RankView]) -> list[Finding]:
         return []  # its unknown peer is among the others, and may have left its half out
     if _at_handles_of_one_function(groups):
         return []  # all calls were issued before; which is waited for first says nothing
-    if len(groups) == 1 and groups[0][0].place.op == STORE:
+    if all(view.place.op == STORE for view in waiting):
         return []  # each may wait for another key, which one of them was to set, or one that is gone
     beyond = passed(case)
     if len(groups) == 1 and of_chosen_groups(groups[0]):

@@ -355,6 +355,9 @@ def left() -> list[str]:
     lines.append(remaining.unknown(alike))
     lines.append(remaining.advice(Remaining(Reason.OWN_LOOP, loop=OWN_LOOP), "", ()))
     lines.append(remaining.unknown(Remaining(Reason.NOT_CAPTURED)))
+    lines.append(
+        remaining.unknown(Remaining(Reason.ALL_AT_STORE, (1, 2), op=REDUCE, keys=("done",)))
+    )
     lines.append(remaining.healthy(Remaining(Reason.ALL_MOVED, number=1)))
     lines += [f"EndedMeanwhile: {ended.meanwhile(EndedMeanwhile(ends))}" for ends in ENDS]
     lines.append(ended.meanwhile(EndedMeanwhile(ENDS[1], named=True), "Rank 2 is dead."))

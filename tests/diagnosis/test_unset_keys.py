@@ -85,3 +85,13 @@ def test_of_all_in_the_store_the_one_whose_number_is_in_the_key_did_not_set_it()
 )
 def test_else_no_rank_is_named_for_a_number(own: str, others: str) -> None:
     assert all_ask(own, others).causes == []
+
+
+def test_of_several_keys_all_are_said_and_nobody_is_named() -> None:
+    """Who waits at another line than most waits for a key itself, of one that has ended, maybe."""
+    learner = Frame("collect", "/app/actors.py", 63, "store.get(key)", key="rollout/12/5")
+    ranks = [still(0, [learner, Frame("main", "/app/actors.py", 73)])]
+    ranks += [polls(rank, "weights/13") for rank in (1, 2, 3)]
+    found = judged(*ranks)
+    assert found.causes == [] and found.status == "unknown", found.summary
+    assert "for weights/13 and rollout/12/5" in found.summary

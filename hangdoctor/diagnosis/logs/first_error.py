@@ -25,7 +25,7 @@ from .error_findings import OF_ACTORS, ONE_MOMENT_S, line_of, of_errors, only_wa
 from .last_lines import count_in, left_alone
 from .listened import with_its_host
 from .nccl_reasons import tell_beside, without_the_general
-from .printed_otherwise import spoke_on
+from .printed_otherwise import spoke_on, went_on_after
 from .relayed import relayed
 from .reported import ended_for_another
 from .scene import WAITS, Scene, is_dated, ranks_named
@@ -102,14 +102,16 @@ def _was_lived_with(fact: Error) -> bool:
 
 
 def _went_on(scene: Scene, fact: Error) -> bool:
-    """Whether every rank spoke on below it, or the program had gone on after others like it, on whichever
+    """Whether every rank spoke on below it, or its own went on, or the program had gone on after others like it, on whichever
     rank: the last of these, which no step follows, is no other than they.
     """
-    if spoke_on(scene, fact):
+    if spoke_on(scene, fact) or went_on_after(scene, fact):
         return True
     if not isinstance(fact, PythonError):
         return False
     alike = [f for f in scene.of(PythonError) if (f.error, f.frame) == (fact.error, fact.frame)]
+    if any(f.survived and f.rank == fact.rank for f in alike):
+        return True
     often = sum(f.times for f in alike) > _OFTEN and any(f.survived for f in alike)
     return often and any(_moved(f) > fact.line for f in scene.of(Progress) if f.file == fact.file)
 

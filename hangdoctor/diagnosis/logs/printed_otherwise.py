@@ -36,6 +36,7 @@ _LEAVES = late(
     r"|ERROR|FATAL|CRITICAL|exceeded|exhausted|used up)\b"
 )
 _AT_WORK = 5  # lines of one kind
+_FURTHER = 10  # lines
 _DIGITS = late(r"\d+")
 # All of it behind what a logger puts before: "model loading done" is said of a part, after which a job may hang
 _SAYS_END = late(
@@ -180,6 +181,16 @@ def spoke_on(scene: Scene, fact: AnyFact) -> bool:
     lines = _last_lines(scene)
     below = all(line.file == fact.file and line.line > fact.line for line in lines)
     return below and _are_alike(scene, lines) and not _AGREED_TO_STOP.search(lines[0].says)
+
+
+def went_on_after(scene: Scene, fact: AnyFact) -> bool:
+    """Whether the rank that says it, or each that prints where none does, went on for some lines, and its
+    last one does not say that it leaves.
+    """
+    lasts = [line for line in _last_lines(scene) if line.file == fact.file]
+    own = [line for line in lasts if line.rank == fact.rank] if fact.rank >= 0 else lasts
+    below = all(line.line >= fact.line + _FURTHER for line in own)
+    return len(lasts) > 1 and bool(own) and below and not any(_LEAVES.search(o.says) for o in own)
 
 
 def _are_alike(scene: Scene, lines: list[OwnLine]) -> bool:

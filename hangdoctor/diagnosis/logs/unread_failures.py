@@ -37,7 +37,7 @@ from ..findings.log_stories import (
 )
 from .candidate import First, is_named, someone
 from .error_findings import filled
-from .printed_otherwise import spoke_on
+from .printed_otherwise import spoke_on, went_on_after
 from .scene import NCCL_WARNED, Scene, nodes_named, ranks_named
 from .unread_whose import is_named_beside_aborts, ranks_by_process, whose, whose_or_how_many
 
@@ -192,7 +192,8 @@ def _counts(scene: Scene, fact: UnreadFailure, reason: Undecided) -> bool:
     """Whether the job's end is seen to follow from it, as far as a log shows that."""
     if reason is Undecided.ABORTS_ONLY and (fact.general or fact.launcher or fact.end):
         return is_named_beside_aborts(scene, fact)  # else what the codes of the processes say, too
-    if reason in (Undecided.NO_END, Undecided.GOES_ON) and spoke_on(scene, fact):
+    ends_open = reason in (Undecided.NO_END, Undecided.GOES_ON)
+    if ends_open and (spoke_on(scene, fact) or went_on_after(scene, fact)):
         return False
     if fact.strength < 3 and scene.of(Finished):
         return False  # the program had ended: what fails then is its tidying up

@@ -139,14 +139,24 @@ def _all_wait(of: Remaining) -> dict[Reason, str]:
             "does not show. See what was sent last: a message may have been dropped, or answered by none"
         ),
         Reason.ALL_AT_STORE: (
-            f"{who} {wait}{where} for a key, and which rank was to set it does not "
-            "show: one that has ended, or one of these. See whether all processes are still there"
+            f"{_waiting_apart(of) if of.sides else f'{who} {wait}{where}'} for {_keys(of)}, and which rank was to set "
+            f"{'them' if of.sides else 'it'} does not show: one that has ended, or one of these. See whether all processes are still there"
         ),
         Reason.ALL_EXCHANGE: (
             f"{who} {wait}{where}, and stacks do not show with which ranks they "
             "exchange: one may have other partners than the rest. Black boxes (hangdoctor run) record them"
         ),
     }
+
+
+_KEYS = 3  # that are named
+
+
+def _keys(of: Remaining) -> str:
+    """``a key``, ``rollout/12/3``, ``weights/13 and rollout/12/3``."""
+    if not of.keys or len(of.keys) > _KEYS:
+        return "keys of the store" if of.sides else "a key"
+    return " and ".join(of.keys)
 
 
 def _at_work(of: Remaining) -> dict[Reason, str]:

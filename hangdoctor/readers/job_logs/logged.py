@@ -64,7 +64,8 @@ class Logged:
         elif _BEGIN in text:
             own = _BEGIN in text and not text.startswith("Traceback")
             head = said if own and _LEVEL.search(text[:_LONG]) else before or _of_level(said)
-            if head is not None and (said.rank < 0 or said.rank == head.rank):
+            uncaught = said.by_torch and head is not None and not head.by_torch
+            if head is not None and not uncaught and said.rank in (-1, head.rank):
                 self._heads[key] = head
         elif _of_level(said) is not None or _is_head(text[:_LONG]):
             self._before = said

@@ -96,6 +96,9 @@ class Said(Struct):
     worker: str = ""  # its name, where it is not named by rank: "DP0 TP3"
     level: str = ""  # of the logger that wrote the line
     marked: bool = False  # the file's own prefix has been taken
+    by_torch: bool = (
+        False  # with ``[rank3]: `` before it, as torch prints what a rank did not catch
+    )
 
     def speaker(self) -> Speaker:
         """What tells the streams in one file apart."""
@@ -250,6 +253,11 @@ def _take_rank(said: Said, match: re.Match[str]) -> None:
     said.rank = said.rank if said.rank >= 0 else int(match[1])
 
 
+def _take_torchs(said: Said, match: re.Match[str]) -> None:
+    _take_rank(said, match)
+    said.by_torch = True
+
+
 def _take_ranks(said: Said, match: re.Match[str]) -> None:
     if said.rank < 0:
         said.rank, *others = map(int, re.findall(r"\d+", match[1]))
@@ -279,7 +287,7 @@ def _take_nothing(said: Said, match: re.Match[str]) -> None:
 
 _BRACKETS = (
     (_TAG, _take_nothing),
-    (_RANK, _take_rank),
+    (_RANK, _take_torchs),
     (_RANKS, _take_ranks),
     (_SPOKEN, _take_rank),
     (_MPI, _take_rank),

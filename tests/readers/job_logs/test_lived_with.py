@@ -175,3 +175,38 @@ def test_the_first_error_of_its_kind_below_the_last_step_may_have_ended_it(tmp_p
     )
     found = diagnosed(tmp_path, steps + broken(3, 11))
     assert [c.ranks for c in found.causes] == [[3]], found.summary
+
+
+def test_what_torch_prints_with_the_rank_before_it_was_not_caught(tmp_path: Path) -> None:
+    """Rank 0 caught its own and went on; rank 3 warned twice, then raised, right below its last warning."""
+    caught = "2026-11-27 17:08:29,040 [rank 0] weights ERROR shard has no scale, migrating from format 1\n"
+    caught += trace("", "migrate", "KeyError: 'scale'")
+    steps = "".join(
+        f"2026-11-27 17:08:29,057 [rank {rank}] judge INFO v1 batch {n}/120\n"
+        for n in range(20)
+        for rank in range(4)
+    )
+    warned = "2026-11-27 17:08:30,353 [rank 3] weights WARNING reading shard-3.pt failed\n"
+    ended = trace("[rank3]: ", "<module>", "RuntimeError: shard-3.pt is cut")
+    found = diagnosed(tmp_path, caught + steps + caught + warned + ended)
+    assert named(found) == [("error", [3])], found.summary
+
+
+@pytest.mark.parametrize(
+    ("says", "causes"), [("record repaired", []), ("leaving", [("error", [2])])]
+)
+def test_who_logged_an_error_and_printed_on_had_not_failed(
+    tmp_path: Path, says: str, causes: list[tuple[str, list[int]]]
+) -> None:
+    """Unless the last of its lines says that it leaves."""
+    lines = [
+        stamped(rank, second, f"lead 3 day {second} CRPS 1.0{second}")
+        for second in range(30)
+        for rank in range(4)
+    ]
+    error = "2026-11-27 16:08:12,586 r2 ERROR cannot decode day 12\n" + trace(
+        "", "decode", "ValueError: 0 bytes"
+    )
+    last = stamped(2, 31, says)
+    found = diagnosed(tmp_path, "".join(lines[:50]) + error + "".join(lines[50:]) + last)
+    assert named(found) == causes, found.summary
