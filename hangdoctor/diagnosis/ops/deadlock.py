@@ -23,7 +23,7 @@ from .order import (
     link_clue,
     was_not_due,
 )
-from .partners import other_partners
+from .partners import other_partners, with_wrong_rank
 from .same_line import to_other_peers
 from .scene import Scene
 from .stage_links import awaited_by_more, between_two, one_too_many, stopped_passing_on
@@ -50,7 +50,7 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
         by_links = other_partners(scene, graph, ranks) or stopped_passing_on(scene, cycle)
         by_links = by_links or one_too_many(scene, cycle) or other_round(scene, cycle)
         by_links = by_links or awaited_by_more(scene, graph, cycle)
-        by_links = by_links or between_two(scene, graph, cycle)
+        by_links = by_links or between_two(scene, graph, cycle) or with_wrong_rank(scene, cycle)
         return [by_links or _undecided(scene, _of_all_alike(graph, ranks, cycle))]
     by_kind: dict[str, list[int]] = {}
     for rank, d in found.items():

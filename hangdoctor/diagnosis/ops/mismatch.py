@@ -16,6 +16,7 @@ from .facts import in_op, nodes_of, op_of, other_side, sample_of, waiters_of, wh
 from .new_call import made_a_new_call
 from .order import divergence_finding
 from .own_groups import own_groups_finding
+from .partners import one_of_pair
 from .precedent import against_precedent, changed_tag, on_its_way, one_ahead
 from .same_line import on_other_group
 from .scene import Scene
@@ -79,6 +80,10 @@ def disagreement_finding(scene: Scene, instance: Instance) -> Finding | None:
     odd = _odd_ones(scene, instance, records)
     if not odd.ranks or _other_order(scene, records):
         return None
+    if odd.decided_by is DecidedBy.UNDECIDED and instance.key.transfer is not None:
+        by_partners = one_of_pair(scene, instance, sorted(records))
+        if by_partners is not None:
+            return by_partners
     if len(odd.ranks) == 1:
         only = _divergence(scene, instance, odd.ranks[0], records[odd.ranks[0]])
         if only is not None and only.how in ("skipped", "extra", "either", "swapped", "group"):

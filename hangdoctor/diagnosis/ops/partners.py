@@ -19,8 +19,9 @@ from ..confidence import Ground, sure
 from ..findings import Clue, Finding, OtherPartners
 from .facts import nodes_of, op_of, place, waiters_of, where_of
 from .keys import P2P_NAMES, SENDS, key_of
+from .order import Link
 from .scene import Scene
-from .waits import WaitGraph
+from .waits import Instance, WaitGraph
 
 _LOOKED_AT = 256  # newest records of a rank
 _RANKS = 1024  # more are not compared
@@ -61,6 +62,62 @@ def other_partners(scene: Scene, graph: WaitGraph, ring: Sequence[int]) -> Findi
     if found is None or culprit not in ring:
         return None
     return _finding(scene, graph, culprit, found=found, last=last)
+
+
+def one_of_pair(scene: Scene, instance: Instance, pair: Sequence[int]) -> Finding | None:
+    """Of two ranks that disagree in a transfer, as in its tag, the one that has transfers with further
+    ranks which these do not make, and leaves out those that further ranks make with it; None where the
+    other one has such, too.
+    """
+    apart = {rank: _unshared(scene, rank, pair) for rank in pair}
+    with_any = [rank for rank, (own, awaited) in apart.items() if own or awaited]
+    if len(with_any) != 1 or not all(apart[with_any[0]]):
+        return None
+    own, awaited = apart[with_any[0]]
+    return _told(scene, with_any[0], own, awaited, instance)
+
+
+def with_wrong_rank(scene: Scene, cycle: Sequence[Link]) -> Finding | None:
+    """Of a rank in a transfer with one that is in a collective with all: it has that transfer with the wrong
+    one, where a third waits in one with it.
+    """
+    transfers = [link for link in cycle if link.instance.key.transfer is not None]
+    if len(cycle) != 2 or len(transfers) != 1:
+        return None
+    [link] = transfers
+    own, awaited = _unshared(scene, link.rank, [link.rank])
+    if not own or not awaited or len({one.peer for one in own}) > 1:
+        return None
+    return _told(scene, link.rank, own, awaited, link.instance)
+
+
+def _unshared(
+    scene: Scene, rank: int, pair: Sequence[int]
+) -> tuple[list[OneSided], list[OneSided]]:
+    """Its pending transfers with further ranks that have none with it, and theirs with it."""
+    mine = _pending(scene, rank)
+    partners = {op.peer for op in mine}
+    own = [
+        OneSided(rank, op.peer, op)
+        for op in mine
+        if op.peer not in pair and scene.known(op.peer) and not _meets(scene, op.peer, rank)
+    ]
+    awaited = [
+        OneSided(other, rank, op)
+        for other in scene.ops
+        if other not in pair and other not in partners
+        for op in _pending(scene, other)
+        if op.peer == rank
+    ]
+    return own, awaited
+
+
+def _pending(scene: Scene, rank: int) -> list[Operation]:
+    return [op for op in scene.frontier(rank).open if op.op in P2P_NAMES and op.peer >= 0]
+
+
+def _meets(scene: Scene, rank: int, other: int) -> bool:
+    return any(op.peer == other for op in _pending(scene, rank))
 
 
 def _around(scene: Scene, ring: Sequence[int]) -> list[int]:
@@ -183,6 +240,18 @@ def _finding(
     awaited = [one for one in found if one.peer == rank]
     keys = {key_of(one.op, one.rank) for one in awaited}
     held = next((i for i in graph.instances if i.waiters and i.key in keys), None)
+    finding = _told(scene, rank, own, awaited, held)
+    finding.clues = [_clue(scene, one, last[one.peer]) for one in [*own, *awaited][:_SHOWN]]
+    return finding
+
+
+def _told(
+    scene: Scene,
+    rank: int,
+    own: list[OneSided],
+    awaited: list[OneSided],
+    held: Instance | None,
+) -> Finding:
     finding = Finding(
         kind="p2p_unmatched",
         ranks=[rank],
@@ -196,7 +265,10 @@ def _finding(
         nodes=nodes_of(scene, [rank]),
         where=where_of(scene, held, None if held else own[0].op, [rank]),
         waiters=waiters_of(scene, held),
-        clues=[_clue(scene, one, last[one.peer]) for one in [*own, *awaited][:_SHOWN]],
+        clues=[
+            Clue("ops", (one.rank,), f.WaitsFor(op_of(scene, one.op, one.rank), one.peer))
+            for one in [*own, *awaited][:_SHOWN]
+        ],
     )
     return place(scene, finding)
 

@@ -252,7 +252,7 @@ def other_partners(story: f.OtherPartners, finding: Finding) -> str:
     """Who exchanges with ranks that do not expect it."""
     own = terms.partners(story.sends_to, story.receives_from)
     awaited = f"{terms.ranks(story.awaited_by)} {choose(story.awaited_by, 'waits', 'wait')} for it"
-    does = choose([*story.sends_to, *story.receives_from], "does", "do")
+    does = choose(sorted({*story.sends_to, *story.receives_from}), "does", "do")
     who = f"{subject(finding)} has other partners than the ranks around it"
     return f"{who}: it {own}, which {does} not expect it; {awaited}"
 

@@ -195,7 +195,9 @@ def part_apart(of: PartApart) -> str:
 
 
 def partners(sends_to: Sequence[int], receives_from: Sequence[int]) -> str:
-    """``sends to rank 1 and receives from ranks 2-3``."""
+    """``sends to rank 1 and receives from ranks 2-3``, ``exchanges with rank 3``."""
+    if sends_to and list(sends_to) == list(receives_from):
+        return f"exchanges with {ranks(sends_to)}"
     parts = [f"sends to {ranks(sends_to)}"] if sends_to else []
     parts += [f"receives from {ranks(receives_from)}"] if receives_from else []
     return " and ".join(parts)
