@@ -7,7 +7,7 @@ from __future__ import annotations
 import signal
 
 from ..model.capture import ProcessSample, RankCapture, ThreadSample
-from . import byte_counts, gil, gil_shared, held_by, shut_down
+from . import byte_counts, gil, gil_shared, held_by, own_loops, shut_down
 from . import findings as f
 from .case import Case, finding_on, nodes_of, ranks_of, waiters, where_held
 from .confidence import Ground, Limit, sure
@@ -24,7 +24,7 @@ def run(case: Case, draft: Draft) -> None:
     ones.
     """
     facts = find(case)
-    if left_early(case):
+    if left_early(case) or left_well(case):
         facts = [c for c in facts if c.kind != "dead"]
     facts, beside = gil_shared.joined(case, facts)
     draft.excused |= beside
@@ -235,3 +235,16 @@ def left_early(case: Case) -> bool:
     is at its end.
     """
     return len(case.gone) > len(case.alive) and not any(v.capture.exit_code for v in case.gone)
+
+
+def left_well(case: Case) -> bool:
+    """True where those that have ended did so with exit code 0, and all others get on without them."""
+    ended = {v.capture.exit_code for v in case.gone}
+    return ended == {0} and all(map(_goes_on, case.alive))
+
+
+def _goes_on(view: RankView) -> bool:
+    """Whether it moved, or ran in a collective, send or recv, in which one that waits stands still."""
+    if own_loops.polls(view):
+        return False
+    return view.got_on or (view.motion == "stirred" and view.place.communicates)

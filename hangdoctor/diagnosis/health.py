@@ -26,7 +26,7 @@ from .case import Case, op_of, ranks_of, sides_of
 from .compiled_calls import all_in_jax, all_in_mpi
 from .deadends import in_smaller_group
 from .draft import Draft
-from .faults import unstarted
+from .faults import left_well, unstarted
 from .findings import Finding, Op, Standing
 from .position import group_by_operation
 from .unmatched import is_half
@@ -41,6 +41,7 @@ class Reason(Enum):
     """Why a job is healthy, or why nothing could be said."""
 
     ALL_MOVED = auto()
+    OTHERS_MOVED = auto()  # of those that have ended with exit code 0
     MOST_MOVED = auto()
     ALL_STIRRED = auto()
     SLEEP_BY_TURNS = auto()  # all sleep at the lines of ranks that passed a collective of all
@@ -122,8 +123,11 @@ def _status(case: Case, findings: list[Finding]) -> Status:
 def why_healthy(case: Case) -> Remaining | None:
     """What shows that the stacks of all ranks get on; None where they are not shown to."""
     alive = case.alive
-    if case.gone or case.absent or case.silent or not alive or driven.idle(alive):
+    if case.absent or case.silent or not alive or driven.idle(alive):
         return None
+    if case.gone:
+        left = Remaining(Reason.OTHERS_MOVED, ranks_of(case.gone), number=len(alive))
+        return left if left_well(case) else None
     moved = [v for v in alive if v.motion in _GOING_ON and not own_loops.polls(v)]
     if len(moved) == len(alive):
         return Remaining(Reason.ALL_MOVED, number=len(alive))

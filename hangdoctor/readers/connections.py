@@ -58,6 +58,21 @@ def only_serves(pid: int, others: Sequence[int]) -> bool:
     return len(used) == 1 and used <= listening
 
 
+def meet_here(pids: Sequence[int]) -> bool:
+    """Whether one of these processes is connected by a loopback address to a port that another one
+    listens on: nobody of another host can meet them there.
+    """
+    tables: dict[str, Table] = {}
+    held = {pid: sockets(pid, tables) for pid in pids}
+    served = {s.port: pid for pid, own in held.items() for s in own if s.listens}
+    return any(
+        s.peer.endswith(_LOCAL) and served.get(s.peer_port, pid) != pid
+        for pid, own in held.items()
+        for s in own
+        if not s.listens
+    )
+
+
 def guests(pid: int) -> dict[int, set[str]]:
     """{port that a process listens on: who is connected to it}, without the process itself.
 

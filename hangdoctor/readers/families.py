@@ -26,6 +26,7 @@ from .jobnames import job_key
 from .lost_members import Started, zombies_among
 from .own_numbers import differ_in_number, numbers
 from .rank_environment import is_launcher
+from .spawned_as import BY_ORDER
 
 _LIBRARIES = (b"libtorch", b"libmpi", b"libnccl", b"jaxlib")
 _MOST = 1024  # children of one parent that are looked at
@@ -172,10 +173,7 @@ def _job(family: Family) -> Job | None:
         return None
     notes = []
     if family.by_order:
-        notes.append(
-            f"no process of this job has a rank in its environment or arguments: ranks are numbered in the order "
-            f"in which process {family.parent} started them"
-        )
+        notes.append(f"{BY_ORDER}in the order in which process {family.parent} started them")
     return Job(family.key, ranks, max(r.started for r in ranks), notes)
 
 

@@ -9,7 +9,7 @@ import psutil
 
 from ..model.capture import RankCapture
 from ..text.ranges import MAX_RANKS, number_in
-from . import box_folders, proc, unnumbered
+from . import box_folders, proc, reaped, unnumbered
 from .discover import Found, Job
 
 _MOST_ON_HOST = 4096  # ranks: a host that is said to have more has a wrong variable
@@ -28,14 +28,22 @@ def lost_ranks(job: Job, node: str) -> list[RankCapture]:
     matched = match(gone, job.ranks, _zombies({f.ppid for f in job.ranks if f.ppid > 1}))
     world = max(f.world_size for f in job.ranks)
     matched |= by_box
+    pids = [f.pid for f in job.ranks]
+    waited_for = 0 if reaped.by_torchrun(job.ranks) and reaped.ended_well(pids) else None
     lost = []
     for rank in sorted({*gone, *by_box}):
         pid = matched.get(rank, 0)
-        code = proc.exit_code(pid) if pid else None
+        code = proc.exit_code(pid) if pid else waited_for
         lost.append(
             RankCapture(pid=pid, rank=rank, node=node, world_size=world, gone=True, exit_code=code)
         )
     return lost
+
+
+def notes(lost: Sequence[RankCapture]) -> list[str]:
+    """What shows how those ended that are not even a zombie."""
+    waited_for = [rank.rank for rank in lost if rank.pid == 0 and rank.exit_code == 0]
+    return [reaped.note(waited_for, "torchrun")] if waited_for else []
 
 
 def _by_boxes(job: Job) -> dict[int, int]:

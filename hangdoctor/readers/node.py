@@ -32,6 +32,7 @@ from . import (
     lost_ranks,
     rank_environment,
     ray_ranks,
+    spawned_as,
     start_up,
     starting_ranks,
     unnumbered,
@@ -88,6 +89,7 @@ def _capture(session: Session, ranks: list[RankCapture]) -> None:
     capture = session.capture
     session.ask_gpus(ranks)
     session.sample(ranks, FIRST)
+    spawned_as.take(capture)
     session.attach_boxes(first=True)
     session.attach_recorders(first=True)
     session.capture_children(ranks)
@@ -181,7 +183,9 @@ def _find_job(
         )
         capture.ranks = ranks
     else:
-        capture.ranks = ranks + lost_ranks.lost_ranks(job, node)
+        lost = lost_ranks.lost_ranks(job, node)
+        capture.ranks = ranks + lost
+        capture.notes += lost_ranks.notes(lost)
     return capture, list(ranks)
 
 

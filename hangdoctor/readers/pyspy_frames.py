@@ -18,7 +18,15 @@ from ..stacks.user_code import TORCH, is_standard, is_users
 from ..text import redaction
 from ..text.late import late
 from ..text.ranges import number_in
-from . import asked_keys, group_lists, handle_origins, loop_texts, rank_conditions, retry_loops
+from . import (
+    asked_keys,
+    group_lists,
+    handle_origins,
+    loop_texts,
+    rank_conditions,
+    retry_loops,
+    spawned_as,
+)
 from . import source_lines as sources
 
 MAX_NAME = 4096  # characters of a name or path that are kept
@@ -72,6 +80,7 @@ def thread_of(thread: dict[str, Any]) -> ThreadSample:
     _mark_texts(frames, thread["frames"])
     if any(frame.lists for frame in frames):
         _mark_loops(frames)
+    spawned_as.mark(frames, [_shown(f.get("locals") or []) for f in thread["frames"]])
     return ThreadSample(
         tid=_number(thread.get("os_thread_id") or thread["thread_id"]),
         name=_text(thread.get("thread_name") or ""),

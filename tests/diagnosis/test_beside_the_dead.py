@@ -74,3 +74,30 @@ def test_beside_a_dead_one_it_may_be_that_which_it_cannot_reach() -> None:
     dead = captured(3, [], gone=True, exit_code=-9)
     found = judged(retrying(0, "OSError"), still(1, WAIT), still(2, WAIT), dead)
     assert causes(found) == [("dead", [3])]
+
+
+def going_on(rank: int) -> RankCapture:
+    """Its loop has counted on between the samples."""
+    steps = [[Frame("main", "/app/train.py", 60, values={"step": n})] for n in (5, 6)]
+    threads = [thread(path, switches=5 + n) for n, path in enumerate(steps)]
+    return captured(rank, [sample(float(n), one) for n, one in enumerate(threads)])
+
+
+@pytest.mark.parametrize(
+    ("code", "others_wait", "status"),
+    [(0, False, "healthy"), (0, True, "hang"), (1, False, "hang"), (None, False, "hang")],
+    ids=["it ended well", "one stands", "it failed", "how it ended is unknown"],
+)
+def test_who_ended_well_while_all_others_go_on_is_no_culprit(
+    code: int | None, others_wait: bool, status: str
+) -> None:
+    ended = captured(3, [], gone=True, exit_code=code)
+    third = still(2, WAIT) if others_wait else going_on(2)
+    found = judged(going_on(0), going_on(1), third, ended)
+    assert found.status == status, found.summary
+    if status == "healthy":
+        assert found.summary == (
+            "No hang seen: rank 3 has ended with exit code 0, and the 3 others go on without it."
+        )
+    else:
+        assert causes(found)[0] == ("dead", [3])

@@ -31,6 +31,10 @@ def healthy(of: Remaining | None) -> str:
     if of.reason is Reason.ALL_MOVED:
         who = f"All {of.number} ranks" if of.number > 1 else "The rank"
         return f"{who} moved between the samples."
+    if of.reason is Reason.OTHERS_MOVED:
+        has, it = terms.choose(of.ranks, "has", "have"), terms.choose(of.ranks, "it", "them")
+        others = "the other rank goes" if of.number == 1 else f"the {of.number} others go"
+        return f"No hang seen: {terms.ranks(of.ranks)} {has} ended with exit code 0, and {others} on without {it}."
     if of.reason is Reason.MOST_MOVED:
         moved = f"{len(of.ranks)} of {terms.count(of.number, 'rank')} moved between the samples"
         return f"No hang seen: {moved}, and the others were running in a collective, send or recv."
