@@ -21,6 +21,7 @@ BY_ORDER = "no process of this job has a rank in its environment or arguments: r
 GIVEN = "number of its start"  # in `Frame.lists`: torch's own number of a process
 ARGUMENTS = "rank and world size among its arguments"  # the same, or the rank alone
 
+_MOST = 1024  # ranks of one host
 _STARTER = "multiprocessing/process.py"
 _SPAWN = "torch/multiprocessing/spawn.py"
 _RANKS = ("rank", "global_rank", "world_rank")
@@ -80,8 +81,9 @@ def take(capture: NodeCapture) -> None:
     if not noted or not numbers:
         return
     here = _of_this_host(numbers, told)
-    if _has_met(living) and connections.meet_here([rank.pid for rank in living]):
-        here |= set(range(max(one.world_size for one in told)))
+    whole = max(one.world_size for one in told)
+    if whole <= _MOST and _has_met(living) and connections.meet_here([r.pid for r in living]):
+        here |= set(range(whole))
     gone = [rank for rank in capture.ranks if rank.gone]
     missing = sorted(here - set(numbers))
     missing += range(max(here) + 1, max(here) + 1 + len(gone) - len(missing))
@@ -108,12 +110,22 @@ def take(capture: NodeCapture) -> None:
 def _numbers(living: Sequence[RankCapture], told: Sequence[Told]) -> list[int]:
     """The rank of each of those that live; [] where they do not show it, or not each another one."""
     worlds = {one.world_size for one in told}
-    numbers = [one.rank for one in told] or [-1]
-    if len(worlds) != 1 or min(numbers) < 0:
-        # Torch's numbers begin anew on each node.
-        alone = all(rank.world_size == rank.local_world_size for rank in living)
-        numbers = [one.given for one in told] if alone and told else [-1]
-    return numbers if min(numbers) >= 0 and len(set(numbers)) == len(numbers) else []
+    numbers = [one.rank for one in told]
+    if len(worlds) == 1 and _are_ranks(numbers):
+        return numbers
+    numbers = [one.given for one in told]
+    # Torch's numbers begin anew on each node.
+    alone = all(rank.world_size == rank.local_world_size for rank in living)
+    return numbers if alone and _are_ranks(numbers) else []
+
+
+def _are_ranks(numbers: Sequence[int]) -> bool:
+    """Whether each has another one, and they are near one another, as on one host: a variable of that name
+    may be something else.
+    """
+    if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
+        return False
+    return max(numbers) - min(numbers) < _MOST
 
 
 def _of_this_host(numbers: Sequence[int], told: Sequence[Told]) -> set[int]:
@@ -122,6 +134,7 @@ def _of_this_host(numbers: Sequence[int], told: Sequence[Told]) -> set[int]:
         number - one.given for number, one in zip(numbers, told, strict=True) if one.given >= 0
     }
     low = first.pop() if len(first) == 1 else min(numbers)
+    low = low if low >= 0 and max(numbers) - low < _MOST else min(numbers)
     return set(range(min(low, min(numbers)), max(numbers) + 1))
 
 

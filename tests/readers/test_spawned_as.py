@@ -111,6 +111,7 @@ def numbers(capture: NodeCapture) -> dict[int, bool]:
         ([given(1), given(0)], {0: False, 1: False}),
         ([own(0, 3), own(2, 3)], {0: False, 1: True, 2: False}),
         ([own(5, 8, torch=1), own(6, 8, torch=2)], {4: True, 5: False, 6: False}),
+        ([own(16, torch=0), own(16, torch=2)], {0: False, 1: True, 2: False}),
     ],
     ids=[
         "all are there",
@@ -119,6 +120,7 @@ def numbers(capture: NodeCapture) -> dict[int, bool]:
         "started in another order",
         "by the arguments alone",
         "the second node",
+        "the rank of a matrix",
     ],
 )
 def test_a_number_that_none_has_is_of_one_that_ended(
@@ -137,9 +139,17 @@ def test_a_number_that_none_has_is_of_one_that_ended(
         ([given(0), {}], None),
         ([given(1), given(1)], None),
         ([own(0, 3), own(2, 4)], None),
+        ([own(0), own(2**20)], None),
         ([], None),
     ],
-    ids=["they have ranks", "one says nothing", "one number twice", "two sizes", "no process"],
+    ids=[
+        "they have ranks",
+        "one says nothing",
+        "one number twice",
+        "two sizes",
+        "no ranks of one host",
+        "no process",
+    ],
 )
 def test_else_the_order_stays(told: list[Marked], notes: list[str] | None) -> None:
     capture = job(*told, notes=notes)
