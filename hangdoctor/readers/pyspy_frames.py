@@ -25,7 +25,7 @@ from . import (
     loop_texts,
     rank_conditions,
     retry_loops,
-    spawned_as,
+    start_arguments,
 )
 from . import source_lines as sources
 
@@ -80,7 +80,7 @@ def thread_of(thread: dict[str, Any]) -> ThreadSample:
     _mark_texts(frames, thread["frames"])
     if any(frame.lists for frame in frames):
         _mark_loops(frames)
-    spawned_as.mark(frames, [_shown(f.get("locals") or []) for f in thread["frames"]])
+    start_arguments.mark(frames, [_shown(f.get("locals") or []) for f in thread["frames"]])
     return ThreadSample(
         tid=_number(thread.get("os_thread_id") or thread["thread_id"]),
         name=_text(thread.get("thread_name") or ""),

@@ -296,7 +296,13 @@ TERMS: list[str] = [
 ]  # fmt: skip
 
 
-HEALTHY = (Reason.ALL_MOVED, Reason.MOST_MOVED, Reason.ALL_STIRRED, Reason.SLEEP_BY_TURNS)
+HEALTHY = (
+    Reason.ALL_MOVED,
+    Reason.OTHERS_MOVED,
+    Reason.MOST_MOVED,
+    Reason.ALL_STIRRED,
+    Reason.SLEEP_BY_TURNS,
+)
 
 
 ENDS = [

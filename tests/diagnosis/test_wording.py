@@ -207,6 +207,7 @@ def test_every_remark_and_reason_has_its_words() -> None:
         assert said.endswith(".") and not said[0].islower(), said
     healthy = {
         Reason.ALL_MOVED,
+        Reason.OTHERS_MOVED,
         Reason.MOST_MOVED,
         Reason.ALL_STIRRED,
         Reason.SLEEP_BY_TURNS,

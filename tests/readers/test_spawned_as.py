@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from hangdoctor.model.capture import Frame, NodeCapture, ProcessSample, RankCapture, ThreadSample
-from hangdoctor.readers import reaped, spawned_as
+from hangdoctor.readers import reaped, spawned_as, start_arguments
 from hangdoctor.readers.group_lists import SET_UP
 from tests.support.stage import free_port, hangdoctor, wait_until
 
@@ -34,13 +34,13 @@ def marked(
     stack += [(Frame("worker", "/app/a.py", 20), own)]
     stack += [(Frame("_wrap", TORCH, 87), spawn)] if spawn is not None else []
     stack += [(Frame("BaseProcess.run", starter, 108), {"self": "<SpawnProcess>"})]
-    spawned_as.mark([frame for frame, _ in stack], [variables for _, variables in stack])
+    start_arguments.mark([frame for frame, _ in stack], [variables for _, variables in stack])
     return [frame.lists for frame, _ in stack]
 
 
 def test_the_function_that_was_started_and_torch_say_it() -> None:
     lists = marked({"rank": "2", "world_size": "4"}, {"i": "2"})
-    assert lists == [{}, {spawned_as.ARGUMENTS: [2, 4]}, {spawned_as.GIVEN: [2]}, {}]
+    assert lists == [{}, {start_arguments.ARGUMENTS: [2, 4]}, {start_arguments.GIVEN: [2]}, {}]
 
 
 @pytest.mark.parametrize(
@@ -55,7 +55,7 @@ def test_the_function_that_was_started_and_torch_say_it() -> None:
     ],
 )
 def test_a_rank_among_the_arguments(own: dict[str, str], told: list[int] | None) -> None:
-    assert marked(own)[1].get(spawned_as.ARGUMENTS) == told
+    assert marked(own)[1].get(start_arguments.ARGUMENTS) == told
 
 
 def test_other_programs_say_nothing_by_a_variable_of_that_name() -> None:
@@ -90,11 +90,11 @@ def job(
 
 
 def given(number: int) -> Marked:
-    return {spawned_as.GIVEN: [number]}
+    return {start_arguments.GIVEN: [number]}
 
 
 def own(*numbers: int, torch: int = -1) -> Marked:
-    return {spawned_as.ARGUMENTS: [*numbers]} | (given(torch) if torch >= 0 else {})
+    return {start_arguments.ARGUMENTS: [*numbers]} | (given(torch) if torch >= 0 else {})
 
 
 def numbers(capture: NodeCapture) -> dict[int, bool]:
