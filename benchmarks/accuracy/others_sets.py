@@ -1,4 +1,6 @@
-"""What was counted of the jobs and logs of other people, set by set; `others.py` makes the tables of it."""
+"""What was counted of the jobs and logs of other people, set by set; `others.py` makes the tables
+of it.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""Pass: of a rank that made another call than the others, and of which its records do not show whether that
-was one too many or the next one after a call that it left out: its stack does, where it is in a later
-round of the loop around both than all others. What it would have made too many, it made in its own round.
+"""Pass: whether a rank that made another call than the others made one too many or left one out.
+
+Where its records do not show that, its stack does: in a later round of the loop around both calls
+than all others, it left one out. A call too many would have been made in its own round.
 """
 
 from __future__ import annotations

@@ -117,12 +117,12 @@ def out_of_the_loop(case: Case, end: End, views: Views) -> Odd | None:
 
 
 def both_sides(case: Case, end: End, views: Views) -> Odd | None:
-    """Of two ranks that wait for one another, the one that others wait for, too, in the function of the
-    second one: with all its partners in the loop of one function and itself in that of another, it
-    made more or fewer rounds of the one than they.
+    """Of two ranks that wait for one another, the one that others wait for, too, in the function of
+    the second one: with all its partners in the loop of one function and itself in that of another,
+    it made more or fewer rounds of the one than they.
 
-    Each function goes all its rounds by a loop of its own. Where one loop is around both, as in 1F1B,
-    who waits for whom in which of them shows nothing.
+    Each function goes all its rounds by a loop of its own. Where one loop is around both, as in
+    1F1B, who waits for whom in which of them shows nothing.
     """
     found = [odd for odd in (_apart(rank, end, views) for rank in end.ranks) if odd is not None]
     return found[0] if len(found) == 1 and len(end.ranks) == 2 else None
@@ -145,8 +145,8 @@ def _apart(rank: int, end: End, views: Views) -> Odd | None:
 
 
 def _in_turn(view: RankView, other: RankView) -> bool:
-    """Whether the function in which both are calls one part and then the other: on two lines, neither of
-    which is for some ranks alone as those of a server are, or within one another.
+    """Whether the function in which both are calls one part and then the other: on two lines,
+    neither of which is for some ranks alone as those of a server are, or within one another.
     """
     caller: Frame | None = None
     for one, two in zip(program(view.path), program(other.path), strict=False):

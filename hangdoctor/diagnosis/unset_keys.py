@@ -48,8 +48,9 @@ def find(case: Case, waiting: Sequence[RankView]) -> list[Finding]:
 
 
 def _by_number(case: Case, views: list[RankView]) -> list[Finding]:
-    """All wait for keys: one of them for a key of its own, in which the only number that the key of all
-    others has not is the rank of one of these, as ``round/8/update/2`` where they wait for ``round/8/model``.
+    """All wait for keys: one of them for a key of its own, in which the only number that the key of
+    all others has not is the rank of one of these, as ``round/8/update/2`` where they wait for
+    ``round/8/model``.
     """
     keys = {view.rank: _asked(view)[0] for view in views}
     alone = [rank for rank, key in keys.items() if list(keys.values()).count(key) == 1]

@@ -1,4 +1,6 @@
-"""A file beside the box, written while its rank is idle: what a reader after its end cannot ask for."""
+"""A file beside the box, written while its rank is idle: what a reader after its end cannot ask
+for.
+"""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The stacks of all threads in a file beside the box, written while nothing gets on.
 
-The box has the place of the thread that trains. What it waits for is often in another one, such as an
-upload or a queue that is filled; and how many rounds it means to go is in the variables of its frames.
-Of these only whole numbers are kept, and how long lists are.
+The box has the place of the thread that trains. What it waits for is often in another one, such as
+an upload or a queue that is filled; and how many rounds it means to go is in the variables of its
+frames. Of these only whole numbers are kept, and how long lists are.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _THREAD = b"\t\t(thread)="
 
 
 class LastStacks:
-    """The file of one process. It stays when the rank gets on, as when its wait fails at a time limit; a
-    reader sees by its time of which standstill it is.
+    """The file of one process. It stays when the rank gets on, as when its wait fails at a time
+    limit; a reader sees by its time of which standstill it is.
     """
 
     def __init__(self, box: BoxWriter) -> None:
@@ -37,8 +37,8 @@ class LastStacks:
             self._write()
 
     def at_work(self, beats: int) -> None:
-        """So many heartbeats have seen it at work, in a program whose calls are not counted: nothing else
-        shows where that is.
+        """So many heartbeats have seen it at work, in a program whose calls are not counted:
+        nothing else shows where that is.
         """
         if not beats % _AT_WORK:
             self._write()
@@ -66,8 +66,8 @@ class LastStacks:
 
 
 def _names() -> bytes:
-    """`TAB TAB (name)=tid TAB name` of each thread that Python knows. Without its lock, which a thread of the
-    job's may hold, and without the properties of a class of the job's.
+    """`TAB TAB (name)=tid TAB name` of each thread that Python knows. Without its lock, which a
+    thread of the job's may hold, and without the properties of a class of the job's.
     """
     lines = []
     for thread in list(getattr(threading, "_active", {}).values()):

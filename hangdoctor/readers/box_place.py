@@ -273,8 +273,8 @@ def signs_until(ops: RankOps, until: float) -> list[float]:
 
 
 def _stacks_of(box: BlackBox, place: LastPlace) -> KeptStacks | None:
-    """Those of the same standstill. Of a place that was left, the box has the time of its end in the place
-    of its beginning.
+    """Those of the same standstill. Of a place that was left, the box has the time of its end in
+    the place of its beginning.
     """
     kept = box_stacks.stacks_beside(Path(box.path), box.created_s)
     begin = min(place.idle_since_s or place.since_s, place.since_s)

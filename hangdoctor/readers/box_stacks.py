@@ -1,10 +1,9 @@
-"""The stacks of all threads of an ended rank, from the file beside its box (`probe.last_stacks`): what its
-training waits for in another thread, and how many rounds its functions mean to go.
+"""The stacks of all threads of an ended rank, from the file beside its box (`probe.last_stacks`):
+what its training waits for in another thread, and how many rounds its functions mean to go.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,11 +11,11 @@ from typing import Any
 from msgspec import Struct, structs
 
 from ..errors import BadInput
-from ..files import read_regular
 from ..model.capture import Frame, ThreadSample
 from ..probe import format as fmt
 from ..stacks.amounts import AMOUNT
 from ..text.ranges import number_in
+from . import beside_boxes
 from . import source_lines as sources
 from .pyspy_frames import thread_of
 
@@ -34,16 +33,12 @@ class KeptStacks(Struct):
 
 
 def stacks_beside(box: Path, began_s: float) -> KeptStacks | None:
-    """None where there is no such file, it was cut, or a program in it was changed since the rank began."""
-    head = len(fmt.STACKS_MAGIC) + struct.calcsize(fmt.BESIDE_LENGTH)
+    """None where there is no such file, it was cut, or a program in it was changed since the rank
+    began.
+    """
     try:
-        data = read_regular(box.with_suffix(fmt.STACKS_SUFFIX), _MOST)
-        if not data.startswith(fmt.STACKS_MAGIC) or len(data) < head:
-            return None
-        (length,) = struct.unpack(fmt.BESIDE_LENGTH, data[len(fmt.STACKS_MAGIC) : head])
-        if length > len(data) - head:
-            return None
-        return _read(data[head : head + length].decode("utf-8", "replace"), began_s)
+        data = beside_boxes.content(box, fmt.STACKS_SUFFIX, fmt.STACKS_MAGIC, _MOST)
+        return _read(data.decode("utf-8", "replace"), began_s) if data is not None else None
     except (OSError, BadInput, ValueError, TypeError, KeyError):
         return None
 
@@ -91,8 +86,9 @@ def _was_changed(frame: dict[str, Any], began_s: float) -> bool:
 
 
 def whole(place: Sequence[Frame], kept: KeptStacks, tid: int) -> list[Frame]:
-    """The frames of a place, innermost first, with those around them that the box had no room for, the
-    numbers of rounds, and the conditions on the rank (`_told`); as they are where the thread has moved since.
+    """The frames of a place, innermost first, with those around them that the box had no room for,
+    the numbers of rounds, and the conditions on the rank (`_told`); as they are where the thread
+    has moved since.
     """
     every = next((t.frames for t in kept.threads if t.tid == tid), [])
     left = list(place)
@@ -107,14 +103,16 @@ def whole(place: Sequence[Frame], kept: KeptStacks, tid: int) -> list[Frame]:
 
 
 def _told(own: Frame, seen: Frame) -> Frame:
-    """With how many rounds the function means to go, in which round of its loop it is, and under which
-    condition on the rank.
+    """With how many rounds the function means to go, in which round of its loop it is, and under
+    which condition on the rank.
     """
     rounds = {n: v for n, v in seen.values.items() if n.startswith(AMOUNT) or n == seen.counts}
     return structs.replace(own, values=own.values | rounds, only=seen.only, counts=seen.counts)
 
 
 def others(kept: KeptStacks, tid: int) -> list[ThreadSample]:
-    """The other threads, as far as each stood where it had been before; of no CPU and without a run."""
+    """The other threads, as far as each stood where it had been before; of no CPU and without a
+    run.
+    """
     beside = [t for t in kept.threads if t.tid in kept.still and t.tid != tid]
     return [structs.replace(thread, switches=0) for thread in beside]

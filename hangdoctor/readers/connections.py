@@ -60,7 +60,7 @@ def only_serves(pid: int, others: Sequence[int]) -> bool:
 
 def meet_here(pids: Sequence[int]) -> bool:
     """Whether one of these processes is connected by a loopback address to a port that another one
-    listens on: nobody of another host can meet them there.
+    listens on: no process of another host can meet them there.
     """
     tables: dict[str, Table] = {}
     held = {pid: sockets(pid, tables) for pid in pids}

@@ -156,19 +156,18 @@ def _reopened(every: list[Operation], at: float, first: float) -> list[Operation
 
 
 def _with_transfers(every: list[Operation], at: float) -> list[Operation] | None:
-    """With those sends and receives of the last batch unfinished whose handles reached the limit, and
-    those whose handles were let go of as the exception left the function: the rank had not come to
-    wait for them. Others of the batch may have ended before.
+    """With those sends and receives of the last batch unfinished whose handles reached the limit,
+    and those whose handles were let go of as the exception left the function: the rank had not come
+    to wait for them. Others of the batch may have ended before.
     """
     newest = every[-_BATCH:]
     failed = [o for o in newest if o.failed and o.op in P2P and abs(o.left_s - at) <= _SOON_S]
     if not failed:
         return None
     limit = min(o.left_s for o in failed)
-    batch = [
-        _awaited(o) if o in failed else _reopen(o) if _was_dropped(o, limit) else o for o in newest
-    ]
-    return [*every[:-_BATCH], *batch]
+    dropped = [o for o in newest if _was_dropped(o, limit)]
+    open_again = {id(o): _awaited(o) for o in failed} | {id(o): _reopen(o) for o in dropped}
+    return [*every[:-_BATCH], *(open_again.get(id(o), o) for o in newest)]
 
 
 def _was_dropped(operation: Operation, limit: float) -> bool:

@@ -81,7 +81,9 @@ def _mark_at_work(ranks: Sequence[RankCapture], by_rank: dict[int, Contents], un
 
 
 def _last_line(box: BlackBox, end: float) -> Frame | None:
-    """The innermost one of the user's in the stack beside the box; None of a stack from long before."""
+    """The innermost one of the user's in the stack beside the box; None of a stack from long
+    before.
+    """
     kept = box_stacks.stacks_beside(Path(box.path), box.created_s)
     if kept is None or not end - _SEEN_S <= kept.at_s <= end:
         return None

@@ -190,8 +190,8 @@ def _error(contents: Contents) -> PythonError | None:
 
 
 def _gathered(kind: str, lines: Sequence[str], rank: int) -> PythonError | None:
-    """What some ranks had met, as all of them learned from one another: the rank's own failure, else
-    one that only follows from those. None of another exception.
+    """What some ranks had met, as all of them learned from one another: the rank's own failure,
+    else one that only follows from those. None of another exception.
     """
     rows = [line.split("\t", 4)[2:] for line in lines if line.startswith(_GATHERED)]
     met = {number: (inner, message) for number, inner, message in rows}

@@ -1,10 +1,10 @@
 """How a rank ended that its launcher has waited for, so that not even a zombie is left of it.
 
-torchrun and torch.multiprocessing.spawn send SIGTERM to all other ranks as soon as they see one fail. Where these
-run on, and SIGTERM ends each of them at once, that one ended with exit code 0.
+torchrun and torch.multiprocessing.spawn send SIGTERM to all other ranks as soon as they see one
+fail. Where these run on, and SIGTERM ends each of them at once, that one ended with exit code 0.
 
-Sources: `PContext.wait` in torch/distributed/elastic/multiprocessing/api.py, `ProcessContext.join` in
-torch/multiprocessing/spawn.py.
+Sources: `PContext.wait` in torch/distributed/elastic/multiprocessing/api.py, `ProcessContext.join`
+in torch/multiprocessing/spawn.py.
 """
 
 from __future__ import annotations

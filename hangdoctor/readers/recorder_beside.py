@@ -7,7 +7,6 @@ thread nor the interpreter lock.
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,7 +14,7 @@ from pathlib import Path
 from msgspec import structs
 
 from ..errors import HangdoctorError
-from ..files import is_of, read_regular, users_of
+from ..files import is_of, users_of
 from ..model.capture import RankCapture
 from ..model.operations import Group, RankOps
 from ..probe import format as fmt
@@ -23,7 +22,7 @@ from ..probe.folder import socket_name
 from ..stacks.rank_thread import rank_thread
 from ..text.late import late
 from ..text.ranges import format_ranks
-from . import flight_recorder, worker_server
+from . import beside_boxes, flight_recorder, worker_server
 from .flight_recorder_format import Dump, parse
 from .safe_pickle import MAX_BYTES
 
@@ -122,13 +121,9 @@ def attach_kept(ranks: Sequence[RankCapture], boxes: Mapping[int, Path]) -> None
 
 def _kept(box: Path) -> Dump | None:
     """None where there is no such file, or its process was killed while it was written."""
-    head = len(fmt.RECORDS_MAGIC) + struct.calcsize(fmt.BESIDE_LENGTH)
     try:
-        data = read_regular(box.with_suffix(fmt.RECORDS_SUFFIX), MAX_BYTES)
-        if not data.startswith(fmt.RECORDS_MAGIC) or len(data) < head:
-            return None
-        (length,) = struct.unpack(fmt.BESIDE_LENGTH, data[len(fmt.RECORDS_MAGIC) : head])
-        return parse(data[head : head + length])
+        data = beside_boxes.content(box, fmt.RECORDS_SUFFIX, fmt.RECORDS_MAGIC, MAX_BYTES)
+        return parse(data) if data is not None else None
     except (OSError, HangdoctorError):
         return None
 

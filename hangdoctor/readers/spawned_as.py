@@ -1,8 +1,9 @@
-"""The rank that a Python program gave to a process which it started by multiprocessing, where no variable of
-its environment says so: `torch.multiprocessing.spawn` holds the number of each, and the function that a process runs
-often has its rank and the world size among its arguments.
+"""The rank that a Python program gave to a process which it started by multiprocessing, where no
+variable of its environment says so: `torch.multiprocessing.spawn` holds the number of each, and the
+function that a process runs often has its rank and the world size among its arguments.
 
-By the order of their start alone, a rank that has ended is not missed, and those behind it get the wrong numbers.
+By the order of their start alone, a rank that has ended is not missed, and those behind it get the
+wrong numbers.
 """
 
 from __future__ import annotations
@@ -31,8 +32,9 @@ class Told(Struct, frozen=True):
 
 
 def take(capture: NodeCapture) -> None:
-    """Number the ranks as they were started, where so far only the order of their start numbers them
-    and all of them show it; a number between theirs that none of them has is of one that has ended.
+    """Number the ranks as they were started, where so far only the order of their start numbers
+    them and all of them show it; a number between theirs that none of them has is of one that has
+    ended.
     """
     noted = next((note for note in capture.notes if note.startswith(BY_ORDER)), "")
     living = [rank for rank in capture.ranks if not rank.gone]
@@ -80,8 +82,8 @@ def _numbers(living: Sequence[RankCapture], told: Sequence[Told]) -> list[int]:
 
 
 def _are_ranks(numbers: Sequence[int]) -> bool:
-    """Whether each has another one, and they are near one another, as on one host: a variable of that name
-    may be something else.
+    """Whether each has another one, and they are near one another, as on one host: a variable of
+    that name may be something else.
     """
     if not numbers or min(numbers) < 0 or len(set(numbers)) < len(numbers):
         return False
@@ -99,7 +101,9 @@ def _of_this_host(numbers: Sequence[int], told: Sequence[Told]) -> set[int]:
 
 
 def _has_met(living: Sequence[RankCapture]) -> bool:
-    """Whether no rank is in the set-up any more, where one may be waited for that was never started."""
+    """Whether no rank is in the set-up any more, where one may be waited for that was never
+    started.
+    """
     return not any(SET_UP in frame.lists for rank in living for frame in _frames(rank))
 
 

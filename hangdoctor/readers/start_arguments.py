@@ -1,5 +1,5 @@
-"""What the first frames of a process that multiprocessing started show of its rank: torch's own number of it, and the rank
-and the world size among the arguments of the function that it runs.
+"""What the first frames of a process that multiprocessing started show of its rank: torch's own
+number of it, and the rank and the world size among the arguments of the function that it runs.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ _WORLDS = (
 
 
 def mark(frames: Sequence[Frame], variables: Sequence[Mapping[str, str]]) -> None:
-    """Put what the start of a process shows into the lists of its frames (innermost first), by the variables
-    of each as py-spy writes them.
+    """Put what the start of a process shows into the lists of its frames (innermost first), by the
+    variables of each as py-spy writes them.
     """
     start = next((n for n, frame in enumerate(frames) if frame.file.endswith(_STARTER)), 0)
     if start == 0:

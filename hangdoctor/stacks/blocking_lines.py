@@ -1,5 +1,5 @@
-"""The system call that a thread which does not move is blocked in, by the text of its line, or by the
-frames of Python's own library.
+"""The system call that a thread which does not move is blocked in, by the text of its line, or by
+the frames of Python's own library.
 
 A box and a copied stack show no system call. Of lines only calls that block by themselves count: a
 lock or a queue of Python's has frames or an owner of its own.
@@ -31,8 +31,8 @@ def blocking_call(code: str) -> str:
 
 
 def waited_in(frames: Sequence[Frame]) -> str:
-    """``waitid`` for a child process, ``queue.put`` and ``queue.get`` for a queue, ``futex`` for a lock or a
-    thread of its own; "" of others. The innermost frame first.
+    """``waitid`` for a child process, ``queue.put`` and ``queue.get`` for a queue, ``futex`` for a
+    lock or a thread of its own; "" of others. The innermost frame first.
     """
     for frame in frames[:_NEAR]:
         if not _LIBRARY.search(frame.file):

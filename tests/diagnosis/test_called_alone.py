@@ -104,7 +104,9 @@ def test_another_function_of_the_library_is_no_other_side() -> None:
 
 
 def mismatched(only: str) -> Diagnosis:
-    """A job of two ranks in one place of their histories, in a barrier and a broadcast: either may be wrong."""
+    """A job of two ranks in one place of their histories, in a barrier and a broadcast: either may
+    be wrong.
+    """
     world = Group(group_uid([0, 1]), [0, 1])
     found = []
     for rank, op, line in ((0, "barrier", 79), (1, "broadcast", 30)):

@@ -1,4 +1,6 @@
-"""A rank in another call than all others, in the same round of the loop around both, or in the next one."""
+"""A rank in another call than all others, in the same round of the loop around both, or in the next
+one.
+"""
 
 from __future__ import annotations
 

@@ -141,7 +141,9 @@ def test_whom_both_neighbours_wait_for_in_the_loop_of_one_other_function_is_name
 
 
 def apart(counts: str, only: str) -> Diagnosis:
-    """The same where the step calls the two functions on lines of their own, which may be for some ranks."""
+    """The same where the step calls the two functions on lines of their own, which may be for some
+    ranks.
+    """
 
     def at(frames: list[Frame]) -> list[Frame]:
         [*inner, main] = frames

@@ -87,7 +87,7 @@ def test_else_no_rank_is_named_for_a_number(own: str, others: str) -> None:
     assert all_ask(own, others).causes == []
 
 
-def test_of_several_keys_all_are_said_and_nobody_is_named() -> None:
+def test_of_several_keys_all_are_said_and_no_rank_is_named() -> None:
     """Who waits at another line than most waits for a key itself, of one that has ended, maybe."""
     learner = Frame("collect", "/app/actors.py", 63, "store.get(key)", key="rollout/12/5")
     ranks = [still(0, [learner, Frame("main", "/app/actors.py", 73)])]

@@ -45,18 +45,16 @@ def test_who_went_on_in_the_moment_of_the_limit_was_freed_by_it() -> None:
     assert later.ops.operations == [START] and not later.ops.freed, "it came by itself"
 
 
+def sent(entered_s: float, left_s: float) -> Operation:
+    """An isend to rank 0 whose handle ended then."""
+    sends = Operation(group_uid(ALL), 2, "send", "done", peer=0, asynchronous=True)
+    sends.entered_s, sends.left_s = entered_s, left_s
+    return sends
+
+
 def test_a_handle_that_was_lost_at_the_end_was_waited_for_until_then() -> None:
     """The wait for an isend fails when its peer is ended, and was no longer its rank's last call."""
-    sends = Operation(
-        group_uid(ALL),
-        2,
-        "send",
-        "done",
-        peer=0,
-        asynchronous=True,
-        entered_s=1004.0,
-        left_s=1049.5,
-    )
+    sends = sent(1004.0, 1049.5)
     gets = Operation(group_uid(ALL), 2, "recv", "done", peer=1, entered_s=1004.1, left_s=1004.2)
     beside = box(2, sends, LOST)
     beside.ops.operations = [*beside.ops.operations, gets]
@@ -68,16 +66,7 @@ def test_a_handle_that_was_lost_at_the_end_was_waited_for_until_then() -> None:
 
 def test_handles_that_an_exception_let_go_of_had_not_ended() -> None:
     """The first of a batch reached the limit, and the others went with the function that held them."""
-    sends = Operation(
-        group_uid(ALL),
-        2,
-        "send",
-        "done",
-        peer=0,
-        asynchronous=True,
-        entered_s=1040.0,
-        left_s=FAILED,
-    )
+    sends = sent(1040.0, FAILED)
     gets = structs.replace(sends, op="recv", left_s=FAILED + 0.5)
     came = structs.replace(gets, peer=2, left_s=1041.0)
     waits = box(1, structs.replace(sends, failed=True), LIMIT)

@@ -102,8 +102,9 @@ def _was_lived_with(fact: Error) -> bool:
 
 
 def _went_on(scene: Scene, fact: Error) -> bool:
-    """Whether every rank spoke on below it, or its own went on, or the program had gone on after others like it, on whichever
-    rank: the last of these, which no step follows, is no other than they.
+    """Whether every rank spoke on below it, or its own went on, or the program had gone on after
+    others like it, on whichever rank: the last of these, which no step follows, is no other than
+    they.
     """
     if spoke_on(scene, fact) or went_on_after(scene, fact):
         return True

@@ -1,8 +1,9 @@
-"""The rank to which gloo brought more data than its call takes, where all others whose tracebacks are
-there had met in one other line: it left out a call of theirs, it seems, and went on to a smaller one.
+"""The rank to which gloo brought more data than its call takes, where all others whose tracebacks
+are there had met in one other line: it left out a call of theirs, it seems, and went on to a
+smaller one.
 
-Without those lines either side may be wrong: a rank that sends too much stops the one that receives it.
-Neither is one named where the sizes are near to each other, as those of one call are.
+Without those lines either side may be wrong: a rank that sends too much stops the one that receives
+it. Neither is one named where the sizes are near to each other, as those of one call are.
 """
 
 from __future__ import annotations

@@ -184,8 +184,8 @@ def spoke_on(scene: Scene, fact: AnyFact) -> bool:
 
 
 def went_on_after(scene: Scene, fact: AnyFact) -> bool:
-    """Whether the rank that says it, or each that prints where none does, went on for some lines, and its
-    last one does not say that it leaves.
+    """Whether the rank that says it, or each that prints where none does, went on for some lines,
+    and its last one does not say that it leaves.
     """
     lasts = [line for line in _last_lines(scene) if line.file == fact.file]
     own = [line for line in lasts if line.rank == fact.rank] if fact.rank >= 0 else lasts

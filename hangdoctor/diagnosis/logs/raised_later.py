@@ -1,8 +1,9 @@
-"""The error that ended a rank after all others had waited for it to their limit, or a thread of it before.
+"""The error that ended a rank after all others had waited for it to their limit, or a thread of it
+before.
 
-The one is no consequence of their ends, of which a rank that communicates with nobody learns nothing:
-it tried something again and again, and gave up later than they did. For the other the rank may wait, as
-for a queue that this thread filled.
+The first is no consequence of the others' ends: the rank was in no communication, tried something
+again and again, and gave up later than they did. The second may be what the rank waited for, as for
+a queue that this thread filled.
 """
 
 from __future__ import annotations

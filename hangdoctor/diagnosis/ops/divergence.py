@@ -267,8 +267,8 @@ def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
 
 
 def _left_out_several(mine: History, i: int, theirs: History, j: int) -> bool:
-    """Whether two or more calls further on the other one has made what follows here, at the same lines:
-    what lies between was left out.
+    """Whether two or more calls further on the other one has made what follows here, at the same
+    lines: what lies between was left out.
     """
     if not (mine.operations[i].site and theirs.operations[j].site):
         return False

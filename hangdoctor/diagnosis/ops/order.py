@@ -97,7 +97,7 @@ def _left_out_if_awaited(scene: Scene, d: Divergence) -> Divergence:
 
 def was_not_due(scene: Scene, d: Divergence) -> bool:
     """Whether another member made the call that the rank is said to have left out after the one to
-    which it went on: then it was nobody's turn yet, and who did make it there has other partners.
+    which it went on: then that call was not due yet, and who did make it there has other partners.
     """
     if d.how not in _LEFT_OUT or d.before_records or {d.theirs.op, d.mine.op} & P2P_NAMES:
         return False

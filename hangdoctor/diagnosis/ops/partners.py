@@ -65,9 +65,9 @@ def other_partners(scene: Scene, graph: WaitGraph, ring: Sequence[int]) -> Findi
 
 
 def one_of_pair(scene: Scene, instance: Instance, pair: Sequence[int]) -> Finding | None:
-    """Of two ranks that disagree in a transfer, as in its tag, the one that has transfers with further
-    ranks which these do not make, and leaves out those that further ranks make with it; None where the
-    other one has such, too.
+    """Of two ranks that disagree in a transfer, as in its tag, the one that has transfers with
+    further ranks which these do not make, and leaves out those that further ranks make with it;
+    None where the other one has such, too.
     """
     apart = {rank: _unshared(scene, rank, pair) for rank in pair}
     with_any = [rank for rank, (own, awaited) in apart.items() if own or awaited]
@@ -78,8 +78,8 @@ def one_of_pair(scene: Scene, instance: Instance, pair: Sequence[int]) -> Findin
 
 
 def with_wrong_rank(scene: Scene, cycle: Sequence[Link]) -> Finding | None:
-    """Of a rank in a transfer with one that is in a collective with all: it has that transfer with the wrong
-    one, where a third waits in one with it.
+    """Of a rank in a transfer with one that is in a collective with all: it has that transfer with
+    the wrong one, where a third waits in one with it.
     """
     transfers = [link for link in cycle if link.instance.key.transfer is not None]
     if len(cycle) != 2 or len(transfers) != 1:

@@ -1,5 +1,6 @@
-"""The loops around the lines at which ranks waited, where this machine has the program that a traceback
-shows: a phase of a step that goes all its rounds by itself is told from one that is called for each.
+"""The loops around the lines at which ranks waited, where this machine has the program that a
+traceback shows: a phase of a step that goes all its rounds by itself is told from one that is
+called for each.
 """
 
 from __future__ import annotations

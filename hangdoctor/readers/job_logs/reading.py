@@ -186,8 +186,8 @@ def _joined(
 
 def _may_hang(facts: Sequence[AnyFact], last: int) -> bool:
     """Whether ranks waited to a limit or were ended from outside, or no error shows that any failed
-    in the last attempt, as one does not that its program caught; or a guard against NaN ended it, since what it found may come from one
-    rank.
+    in the last attempt, as one does not that its program caught; or a guard against NaN ended it,
+    since what it found may come from one rank.
     """
     stuck = any(isinstance(f, own_lines.LIMITS | Cancelled | Signalled) for f in facts)
     errors = [f for f in facts if isinstance(f, PythonError) and f.attempt == last]

@@ -6,7 +6,7 @@ import pytest
 
 from hangdoctor.diagnosis.ops import OpsEvidence, diagnose_ops
 from hangdoctor.model.operations import Operation
-from tests.support.ops_programs import causes
+from tests.support.ops_programs import Job, causes, only_cause
 from tests.support.ops_records import done, entered, evidence, rank_ops
 
 WORLD = [0, 1, 2, 3]
@@ -45,3 +45,21 @@ def test_it_skipped_them_and_did_not_make_another_call(left_out: int) -> None:
     [cause] = causes(diagnose_ops(job(left_out)))
     assert (cause.kind, cause.ranks) == ("order", [2]), cause
     assert "skipped all_to_all" in cause.summary and "moe.py:36" in cause.summary
+
+
+def test_who_went_on_from_a_call_to_which_others_have_come_left_it_out() -> None:
+    """Three by two ranks that reduce in their column, then in their row; ranks 1 and 4 leave the
+    column out. Ranks 2 and 3 wait there beside the ring.
+    """
+    job = Job(6)
+    for ranks in ([0, 2, 4], [1, 3, 5]):
+        job.group("column", ranks)
+    for ranks in ([0, 1], [2, 3], [4, 5]):
+        job.group("row", ranks)
+    for rank in range(6):
+        for _ in range(4):
+            job.rank(rank).all_reduce("column").all_reduce("row")
+        job.rank(rank).all_reduce("row" if rank in (1, 4) else "column")
+    cause = only_cause(diagnose_ops(job.run()))
+    assert (cause.kind, cause.ranks) == ("order", [1, 4]), cause
+    assert "skipped all_reduce" in cause.summary

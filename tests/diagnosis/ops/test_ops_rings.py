@@ -441,21 +441,3 @@ def test_of_a_ring_of_crossing_groups_no_side_is_to_blame() -> None:
     assert finding.ranks == [0, 1, 2, 3] and finding.kind == "order"
     said = wording.summary(finding)
     assert "wait for one another: ranks 0,3 in all_reduce" in said and "ranks 1-2 in all_" in said
-
-
-def test_who_went_on_from_a_call_to_which_others_have_come_left_it_out() -> None:
-    """Three by two ranks that reduce in their column, then in their row; ranks 1 and 4 leave the column out.
-    Ranks 2 and 3 wait there beside the ring.
-    """
-    job = Job(6)
-    for ranks in ([0, 2, 4], [1, 3, 5]):
-        job.group("column", ranks)
-    for ranks in ([0, 1], [2, 3], [4, 5]):
-        job.group("row", ranks)
-    for rank in range(6):
-        for _ in range(4):
-            job.rank(rank).all_reduce("column").all_reduce("row")
-        job.rank(rank).all_reduce("row" if rank in (1, 4) else "column")
-    cause = only_cause(diagnose_ops(job.run()))
-    assert (cause.kind, cause.ranks) == ("order", [1, 4]), cause
-    assert "skipped all_reduce" in cause.summary

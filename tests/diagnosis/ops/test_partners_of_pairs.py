@@ -1,5 +1,5 @@
-"""Two ranks that disagree in a transfer: the one that also has transfers which nobody answers, and leaves
-out those that a third rank waits for, exchanges with the wrong ranks.
+"""Two ranks that disagree in a transfer: the one that also has transfers which no rank answers, and
+leaves out those that a third rank waits for, exchanges with the wrong ranks.
 """
 
 from __future__ import annotations
@@ -42,8 +42,8 @@ def exchange(rank: int, above: int, below: int, numbers: dict[int, int]) -> Rank
 
 
 def chain(old: bool) -> OpsEvidence:
-    """The new order is 0-2-1-3; rank 2 keeps that of before, 0-1-2-3, with `old`. Of ranks 1 and 2, who were
-    neighbours before, each takes the other for the one above.
+    """The new order is 0-2-1-3; rank 2 keeps that of before, 0-1-2-3, with `old`. Of ranks 1 and 2,
+    who were neighbours before, each takes the other for the one above.
     """
     second = exchange(2, 1, 3, {1: 9, 3: 9}) if old else exchange(2, 0, 1, {1: 9})
     ahead = exchange(3, 1, -1, {1: 2})  # it had its first exchange with rank 1
@@ -65,7 +65,7 @@ def test_of_two_that_take_each_other_for_the_one_above_the_one_with_the_old_orde
     )
 
 
-def test_nobody_is_where_all_have_the_new_one() -> None:
+def test_neither_is_where_all_have_the_new_one() -> None:
     assert all("partners" not in c.summary for c in causes(diagnose_ops(chain(old=False))))
 
 

@@ -52,8 +52,8 @@ def test_the_rank_that_received_it_is_not_named(tmp_path: Path) -> None:
 def test_the_one_that_went_on_to_a_smaller_call_is_named_where_all_others_met_in_one_line(
     tmp_path: Path,
 ) -> None:
-    """A rank that leaves out a gradient all_reduce receives it in its next call, a sum of one number; a few
-    elements more are of one call, whose two sides have one line.
+    """A rank that leaves out a gradient all_reduce receives it in its next call, a sum of one
+    number; a few elements more are of one call, whose two sides have one line.
     """
     lines = LOG.replace("24 vs 20", "480 vs 4").splitlines()
     inner = f'[rank1]:   File "{C10D}", line 4164, in all_gather'

@@ -178,7 +178,9 @@ def test_the_first_error_of_its_kind_below_the_last_step_may_have_ended_it(tmp_p
 
 
 def test_what_torch_prints_with_the_rank_before_it_was_not_caught(tmp_path: Path) -> None:
-    """Rank 0 caught its own and went on; rank 3 warned twice, then raised, right below its last warning."""
+    """Rank 0 caught its own and went on; rank 3 warned twice, then raised, right below its last
+    warning.
+    """
     caught = "2026-11-27 17:08:29,040 [rank 0] weights ERROR shard has no scale, migrating from format 1\n"
     caught += trace("", "migrate", "KeyError: 'scale'")
     steps = "".join(

@@ -1,4 +1,6 @@
-"""Stages of a pipeline that waited to their limit, by the program of the log where it is on this machine."""
+"""Stages of a pipeline that waited to their limit, by the program of the log where it is on this
+machine.
+"""
 
 from __future__ import annotations
 
@@ -45,7 +47,9 @@ def waited(file: Path, rank: int, phase: tuple[str, int], line: int) -> str:
 
 
 def told(tmp_path: Path, written: str = PROGRAM) -> Diagnosis:
-    """The second of four stages has gone on to its backwards; the first and third are in their forwards."""
+    """The second of four stages has gone on to its backwards; the first and third are in their
+    forwards.
+    """
     file = tmp_path / "pipe.py"
     file.write_text(written)
     waits = (

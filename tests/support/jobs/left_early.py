@@ -1,5 +1,5 @@
-"""A rank of torchrun that ends with exit code 0 where the others go on: they wait for a key of it, or they need
-nothing of it any more.
+"""A rank of torchrun that ends with exit code 0 where the others go on: they wait for a key of it,
+or they need nothing of it any more.
 
     left_early.py FOLDER WHO_ENDS wait|train
 """

@@ -1,5 +1,6 @@
-"""Four ranks that torch.multiprocessing.spawn starts and that meet in a store: one of them has nothing to do and
-returns, and its process ends with code 0, while the others wait for what it was to bring.
+"""Four ranks that torch.multiprocessing.spawn starts and that meet in a store: one of them has
+nothing to do and returns, and its process ends with code 0, while the others wait for what it was
+to bring.
 
     spawned_store.py FOLDER PORT WHO_RETURNS
 """
