@@ -75,7 +75,7 @@ def planned(folder: Path, data: list[str], options: Options) -> list[tuple[str, 
     ways = _ON_GPU if options.on_gpu else _ON_CPU
     made += [(way, [*base, *precise, *flags.split()]) for way, flags in ways.items()]
     if options.on_gpu:
-        made.append(("overflow", [*base, *_FP16.split()]))
+        made.insert(3, ("overflow", [*base, *_FP16.split()]))  # before compiling, which takes long
     return made
 
 

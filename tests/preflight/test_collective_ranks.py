@@ -141,7 +141,9 @@ def test_no_rank_outlives_its_server(number: signal.Signals) -> None:
 
 
 @pytest.mark.full
-def test_a_device_that_computes_wrongly_or_forgets_is_found() -> None:
+def test_a_device_that_computes_wrongly_or_forgets_is_found(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     torch = pytest.importorskip("torch")
     cpu = torch.device("cpu")
     assert device_test.multiply_test(torch, cpu, 64) > 0
@@ -157,4 +159,10 @@ def test_a_device_that_computes_wrongly_or_forgets_is_found() -> None:
     block = torch.full((1000,), 0x55, dtype=torch.uint8)
     block[7] ^= 4
     with pytest.raises(ArithmeticError, match="1 of 1000 bytes"):
+        device_test.check_bytes(block, 0x55)
+    # A GPU's memory is compared slice by slice: all of it at once would need as much again.
+    monkeypatch.setattr(device_test, "_SLICE", 400)
+    device_test.check_bytes(torch.zeros(1000, dtype=torch.uint8), 0)
+    block[999] = 0
+    with pytest.raises(ArithmeticError, match="2 of 1000 bytes"):
         device_test.check_bytes(block, 0x55)

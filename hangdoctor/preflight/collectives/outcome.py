@@ -150,7 +150,7 @@ def of_devices(tests: Sequence[DeviceTest], slow_below: float) -> list[Finding]:
             findings.append(Finding("devices", "warn", [test.unit], said, advice))
     if right and all(f.verdict == "unknown" for f in findings):
         least = min(t.gb_s for t in right)
-        said = f"matmul and memory are right on {count(len(right), 'device')}: {right[0].tflops:.3g} TFLOP/s (fp32), memory {least:.3g} GB/s or more"
+        said = f"matmul and memory are right on {count(len(right), 'device')}: {right[0].tflops:.3g} TFLOP/s (fp32), memory {least:,.0f} GB/s or more"
         findings.append(Finding("devices", "ok", [t.unit for t in right], said))
     return findings
 
