@@ -9,6 +9,7 @@ from msgspec import Struct, field, structs
 
 from ..model.capture import Frame, JobCapture, Process, ProcessSample, RankCapture, ThreadSample
 from ..stacks.call_peers import of_rank, peers, waited_for
+from ..stacks.loop_counts import PEER
 from ..stacks.place_rules import Place
 from ..stacks.place_search import (
     HANDLE,
@@ -240,7 +241,7 @@ def _of_transfer(place: Place, capture: RankCapture, innermost: Sequence[Frame])
         return place
     told = peers(frame.code, frame.values)
     told = told or of_rank(frame.code, capture.rank, capture.world_size)
-    peer = told.get("dst" if sends(op) else "src", -1)
+    peer = told.get("dst" if sends(op) else "src", frame.values.get(PEER, -1))
     return structs.replace(place, kind="p2p", op=op, peer=peer)
 
 

@@ -13,7 +13,7 @@ from ..model.capture import Frame, ThreadSample
 from ..stacks import root_names
 from ..stacks.amounts import amounts, of_pipeline
 from ..stacks.call_peers import begun_by, peer_names, peers, root
-from ..stacks.loop_counts import COUNTERS, ROOT_OF, SETTER
+from ..stacks.loop_counts import COUNTERS, PEER, ROOT_OF, SETTER
 from ..stacks.user_code import TORCH, is_standard, is_users
 from ..text import redaction
 from ..text.late import late
@@ -76,6 +76,8 @@ def thread_of(thread: dict[str, Any]) -> ThreadSample:
             frame.values |= _of_call(frame.code, bool(polled), numbers)
         if frame.code and is_users(frame):
             _read_around(frame, polled, numbers)
+            if place == 0 and frame.handle:
+                frame.values |= _of_handle(frame, numbers)
         frame.turns = loops_around(frame)
     _mark_texts(frames, thread["frames"])
     if any(frame.lists for frame in frames):
@@ -113,6 +115,13 @@ def _of_call(code: str, polled: bool, numbers: dict[str, int]) -> dict[str, int]
     if _WITH_HANDLE.search(code):
         return {n: numbers[n] for n in peer_names(code) if n in numbers}
     return root(code, numbers) if _ROOTED.search(code) else {}
+
+
+def _of_handle(frame: Frame, numbers: dict[str, int]) -> dict[str, int]:
+    """The peer of the one transfer whose handle a line waits for."""
+    begun = handle_origins.begun(sources.lines(frame.file), frame.line)
+    found = list(peers(begun, numbers).values())
+    return {PEER: found[0]} if found else {}
 
 
 def _read_around(frame: Frame, polled: str, numbers: dict[str, int]) -> None:

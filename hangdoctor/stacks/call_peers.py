@@ -124,6 +124,8 @@ def _calls(code: str) -> Iterable[tuple[str, ast.Call]]:
             name = call.func.attr.lower()
             if name in _SENDS | _RECEIVES | _BOTH:
                 yield name, call
+        elif isinstance(call.func, ast.Name) and call.func.id in _WITH_HANDLE:
+            yield call.func.id, call
 
 
 def _peer(

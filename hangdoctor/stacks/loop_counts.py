@@ -13,3 +13,5 @@ COUNTERS = frozenset(
 SETTER = "set by rank"
 # Before the name of a variable that names the root of a collective (`root_names.py`).
 ROOT_OF = "root:"
+# Of the line that waits for the handle of one isend or irecv: the peer that it was begun with.
+PEER = "peer of its handle"
