@@ -12,6 +12,7 @@ from msgspec import structs
 
 from ..model.capture import Frame
 from ..model.diagnosis import Kind, Status
+from ..model.operations import P2P, STORE
 from ..stacks.user_code import is_users
 from . import file_locks, outsiders, start_up
 from . import held_by as holding
@@ -34,6 +35,7 @@ from .findings import (
 from .ops.evidence import Note, Remark
 from .position import is_rounds_behind
 from .recorders import by_recorder, records_of
+from .view import RankView
 
 # Kinds that are facts about a process: they say more than "did not enter".
 _FACTS: frozenset[Kind] = frozenset({"dead", "stopped", "io_wait", "interpreter_lock"})
@@ -150,13 +152,20 @@ def _credible(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
 
 def _waiting_beyond_records(case: Case) -> set[int]:
     """Ranks that wait, by their stacks, in a collective of which torch's recorder knows nothing, as for a
-    key of the store or in Ray's report.
+    key of the store or in Ray's report. One that the black box shows, as of a group of gloo's beside
+    NCCL, is a call that the others have not made.
     """
     if not by_recorder(case):
         return set()
     records, _ = records_of(case)
-    waiting = [v for v in case.waiting if v.place.kind == "collective"]
+    waiting = [v for v in case.waiting if v.place.kind == "collective" and not _in_own_box(v)]
     return {v.rank for v in waiting if v.rank in records and not records[v.rank].unfinished()}
+
+
+def _in_own_box(view: RankView) -> bool:
+    """Whether its black box has a collective that it is in, with others."""
+    ops = view.capture.ops
+    return ops is not None and any(o.op not in P2P and o.op not in STORE for o in ops.unfinished())
 
 
 def _inside_of_a_call(case: Case, draft: Draft) -> set[int]:

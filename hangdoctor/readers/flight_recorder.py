@@ -261,11 +261,18 @@ def _merge_batches(entries: list[Entry]) -> list[Entry]:
     """One record for each collective, one for each send and recv.
 
     A batch (coalesced operations) has one number and one record for each part, which never learn
-    that they have started or ended, and one at its end, which does.
+    that they have started or ended, and one at its end, which does. NCCL marks that of sends and receives as a
+    collective's; it has the number of the parts before it.
     """
     batches: dict[tuple[str, bool, int], list[Entry]] = {}
+    last: dict[str, Entry] = {}  # of each group
     for e in entries:
-        batches.setdefault((e.group, e.p2p, e.p2p_seq if e.p2p else e.seq), []).append(e)
+        part = last.get(e.group)
+        of_p2p = e.p2p or (
+            e.coalesced and part is not None and part.p2p and part.p2p_seq == e.p2p_seq
+        )
+        batches.setdefault((e.group, of_p2p, e.p2p_seq if of_p2p else e.seq), []).append(e)
+        last[e.group] = e
     out: list[Entry] = []
     for batch in batches.values():
         parts = [e for e in batch if not e.coalesced] or batch[:1]

@@ -72,9 +72,18 @@ def ask(ranks: Sequence[tuple[RankCapture, Path]], first: bool) -> list[str]:
 
 
 def _needed(ranks: Sequence[RankCapture], first: bool) -> bool:
-    """Whether one is in a communication of which its box knows nothing, or no box shows any wait."""
+    """Whether one is in a communication of which its box knows nothing, or no box shows any wait. With
+    NCCL a rank goes on while its device waits, and its box knows nothing of that.
+    """
     silent = [rank for rank in ranks if not _waits_by_box(rank, first)]
-    return len(silent) == len(ranks) or any(_communicates(rank) for rank in silent)
+    if len(silent) == len(ranks):
+        return True
+    return any(_runs_ahead(rank, first) or _communicates(rank) for rank in silent)
+
+
+def _runs_ahead(rank: RankCapture, first: bool) -> bool:
+    box = rank.ops_before if first else rank.ops
+    return box is not None and box.runs_ahead
 
 
 def _waits_by_box(rank: RankCapture, first: bool) -> bool:
@@ -129,8 +138,8 @@ def _kept(box: Path) -> Dump | None:
 
 
 def _put(ranks: Sequence[RankCapture], dumps: dict[int, Dump], first: bool) -> None:
-    if not dumps:
-        return
+    if not any(dump.entries for dump in dumps.values()):
+        return  # TORCH_FR_BUFFER_SIZE=0: what NCCL's own events show is more
     world = max(rank.world_size for rank in ranks)
     found = flight_recorder.convert(dumps, world_size=world)
     alone = len(dumps) == found.world_size

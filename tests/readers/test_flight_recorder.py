@@ -176,6 +176,25 @@ def test_a_batch_has_the_state_of_its_end(tmp_path: Path) -> None:
     ]
 
 
+def test_the_end_of_a_batch_of_transfers_is_marked_as_a_collective(tmp_path: Path) -> None:
+    """As NCCL of torch 2.11 writes it: is_p2p is false, and the number that of the last collective."""
+    at = {"is_p2p": True, "state": "scheduled", "collective_seq_id": 1}
+    mark = {"profiling_name": "nccl:coalesced", "collective_seq_id": 1}
+    entries = [
+        nccl_entry(0, collective_seq_id=1),
+        nccl_entry(1, profiling_name="nccl:send 0->1", p2p_seq_id=1, **at),
+        nccl_entry(2, p2p_seq_id=1, **mark),
+        nccl_entry(3, profiling_name="nccl:recv 0<-1", p2p_seq_id=2, **at),
+        nccl_entry(4, p2p_seq_id=2, state="scheduled", **mark),
+    ]
+    ops = save(tmp_path, {"t_0": nccl_dump(*entries)}).ops[0].operations
+    assert [(o.op, o.state) for o in ops] == [
+        ("all_reduce", "done"),
+        ("send", "done"),
+        ("recv", "entered"),
+    ]
+
+
 def test_equal_member_sets_stay_apart(tmp_path: Path) -> None:
     groups = {
         str(n): {"name": str(n), "desc": d, "ranks": "[0, 1]"}

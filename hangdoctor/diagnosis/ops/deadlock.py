@@ -76,6 +76,9 @@ def _even_sides(
         return None  # of a call that several have come to, the others are late
     if any(set(_beside(graph, rank)) - set(ranks) for rank in set(ranks) - set(blamed)):
         return None  # so are they of one to which ranks beside the ring have come
+    members = {tuple(scene.groups.members(scene.frontier(r).active[0].group, r)) for r in ranks}
+    if len(members) == 1:
+        return None  # they do not cross: nobody stands between two groups
     cycle, everyone = shortest_cycle(graph, ranks), sorted(ranks)
     return Finding(
         kind="order",

@@ -63,6 +63,8 @@ class _Rare:
     def __init__(self, history: History) -> None:
         every = zip(history.tokens, history.operations, strict=True)
         kept = [(i, (token, o.site)) for i, (token, o) in enumerate(every) if o.op not in STORE]
+        without = {token for _, (token, site) in kept if not site}
+        kept = [(i, (t, "" if t in without else site)) for i, (t, site) in kept]
         self._records = [i for i, _ in kept]
         self._places: dict[Call, list[int]] = {}
         for place, (_, call) in enumerate(kept):
@@ -92,9 +94,15 @@ class _Rare:
 
 
 def _calls(history: History) -> tuple[list[int], list[Call]]:
-    """(places of the latest records, what was called there), without the store's."""
+    """(places of the latest records, what was called there), without the store's.
+
+    torch's recorder has no lines, and a stack shows that of the last call alone: then no call of its kind
+    has one here.
+    """
     kept = [i for i, o in enumerate(history.operations) if o.op not in STORE][-_LOOKED_AT:]
-    return kept, [(history.tokens[i], history.operations[i].site) for i in kept]
+    calls = [(history.tokens[i], history.operations[i].site) for i in kept]
+    without = {token for token, site in calls if not site}
+    return kept, [(token, "" if token in without else site) for token, site in calls]
 
 
 def _by_iterations(calls: Sequence[Call], iterations: list[int], cut: bool) -> bool:
