@@ -66,6 +66,7 @@ def gather(case: Case, facts: list[Finding]) -> OpsEvidence:
         transfers=_transfers(case, unrecorded or {}),
         nodes={v.rank: v.node for v in case.views},
         taken_s=case.capture.taken,
+        kept=case.capture.over or case.capture.origin == "files",
     )
 
 

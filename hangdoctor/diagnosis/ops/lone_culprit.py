@@ -151,7 +151,7 @@ def _doubt_if_usual(scene: Scene, finding: Finding, instance: Instance) -> None:
     less sure.
     """
     now = waited_s(scene, instance)
-    if now <= 0:
+    if now <= 0 or scene.evidence.kept:
         return
     each = [_waits_before(scene, rank, instance) for rank in instance.waiters[:_ASKED]]
     before = [seconds for waits in each for seconds in waits]
