@@ -16,7 +16,7 @@ from ..model.operations import P2P, STORE
 from ..stacks.user_code import is_users
 from . import file_locks, outsiders, start_up
 from . import held_by as holding
-from .case import Case
+from .case import Case, op_of
 from .confidence import CLEAR, Less, agreed, lowered
 from .draft import Draft, ordered, ranks_blamed
 from .findings import (
@@ -33,7 +33,7 @@ from .findings import (
     Story,
 )
 from .ops.evidence import Note, Remark
-from .position import is_rounds_behind
+from .position import is_rounds_behind, operation_key
 from .recorders import by_recorder, records_of
 from .view import RankView
 
@@ -242,12 +242,27 @@ def _add_what_holds(case: Case, finding: Finding) -> None:
     """Operations know that a rank did not come; its process knows what it waits for instead."""
     views = [v for v in case.alive if v.rank in finding.ranks]
     finding.children = finding.children or any(v.capture.children for v in views)
-    if len(finding.ranks) != 1:
+    if _say_what_else(finding, views) or len(finding.ranks) != 1:
         return
     held = outsiders.held_by(case, finding.kind, views)
     if held is not None:
         finding.holding = held
         finding.add_clues(holding.clues(held, views[0]))
+
+
+def _say_what_else(finding: Finding, views: Sequence[RankView]) -> bool:
+    """Put in which other communication ranks are that did not come, where all are in one."""
+    story = finding.story
+    if not isinstance(story, NeverReached) or story.op is None or finding.kind != "not_entered":
+        return False
+    calls = {operation_key(view) for view in views}
+    if len(calls) != 1 or not all(v.waits and v.place.communicates for v in views):
+        return False
+    instead = op_of(views)
+    if instead.name == story.op.name:
+        return False
+    finding.story = structs.replace(story, instead=instead)
+    return True
 
 
 def _add_support(case: Case, draft: Draft, finding: Finding) -> None:

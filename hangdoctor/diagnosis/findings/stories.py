@@ -19,9 +19,12 @@ from .unnamed_stories import EndedItself, UnnamedElsewhere
 
 
 class NeverReached(Struct, frozen=True):
-    """Alive and not in the operation `op` that others wait in; None where no rank waits."""
+    """Alive and not in the operation `op` that others wait in; None where no rank waits. `instead`: the
+    other one in which its stack shows it, where the records know nothing of that.
+    """
 
     op: Op | None
+    instead: Op | None = None
 
 
 class NeverPosted(Struct, frozen=True):

@@ -57,6 +57,9 @@ def _specific(finding: Finding) -> str:
         return release(finding.holding, finding)
     home = finding.homes[0] if len(finding.homes) == 1 else None
     if isinstance(finding.story, f.NeverReached):
+        beyond = finding.story.instead
+        if beyond is not None and beyond.frame is not None:
+            return f"See why {terms.ranks(finding.ranks)} went on to {terms.frame(beyond.frame)} without that call (a branch, a loop that ended earlier, a swallowed exception)."
         return elsewhere(finding, home)
     return by_story(finding.story, finding)
 

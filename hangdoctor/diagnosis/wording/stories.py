@@ -117,7 +117,11 @@ def _(story: f.NeverReached, finding: Finding) -> str:
         computes = choose(finding.ranks, "is computing", "are computing")
         idles = choose(finding.ranks, "makes no progress", "make no progress")
         return f"{who} {computes if finding.kind == 'busy' else idles} outside any collective or send/recv"
-    return f"{who} never reached {terms.op(story.op)}"
+    instead = ""
+    if story.instead is not None:
+        they = choose(finding.ranks, "it is", "they are")
+        instead = f"; {they} in {terms.op(story.instead)}"
+    return f"{who} never reached {terms.op(story.op)}{instead}"
 
 
 @tell.register
