@@ -37,8 +37,15 @@ def settle(capture: JobCapture, views: Sequence[RankView]) -> None:
         if view.place.kind == "code" and view.rank in devices:
             if devices[view.rank].busy >= _BUSY and has_not_got_on(threads):
                 view.place = _place(view)
+        elif view.place.kind == "code" and capture.over and _enqueues(view):
+            view.place = _place(view)  # it stood there for as long as its box shows no progress
         elif view.place.kind == "device" and _has_got_on(threads):
             view.motion = "looping"
+
+
+def _enqueues(view: RankView) -> bool:
+    """Whether its collectives are begun by the host and made by the device, as NCCL's are."""
+    return view.capture.ops is not None and view.capture.ops.runs_ahead
 
 
 def has_not_got_on(threads: Sequence[ThreadSample]) -> bool:

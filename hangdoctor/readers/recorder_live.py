@@ -13,7 +13,7 @@ from ..model.capture import RankCapture
 from ..model.layout import Layout
 from ..text.ranges import format_ranks
 from ..time_limit import in_time
-from . import flight_recorder
+from . import blocking_wait, flight_recorder
 from .flight_recorder import FolderResult
 from .flight_recorder_format import Dump
 from .rank_operations import KEEP, KEEP_BEFORE, trim
@@ -38,6 +38,9 @@ def attach(
     # All at both samples: which groups there are, and what each is called, follows from all records.
     read, _ = in_time(living, lambda rank: read_recorder(rank.pid, KEEP), _WORKERS, seconds)
     dumps = {living[place].rank: dump for place, dump in read.items() if dump is not None}
+    for rank in living:
+        if rank.rank in dumps and blocking_wait.is_on(rank.pid):
+            blocking_wait.settle(dumps[rank.rank])
     if len(read) == len(living) and dumps:
         _put(ranks, dumps, first, layout)
     if len(read) == len(living) or first:

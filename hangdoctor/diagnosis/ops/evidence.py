@@ -36,7 +36,7 @@ class OpsEvidence(Struct):
     transfers: dict[int, Op] = {}  # of these: the send or receive, by its line
     nodes: dict[int, str] = {}  # rank -> its node
     taken_s: float = 0.0  # wall clock of the last capture, 0 where it is not known
-    kept: bool = False  # files of a job that is over, or dumps: no later look can show whether it moves
+    kept: bool = False  # files of a job that is over, or dumps: nothing can look again
 
 
 class Remark(Enum):

@@ -157,6 +157,8 @@ def _place(finding: Finding) -> str:
 
 def _says_line(story: f.Story, frame: Frame | None) -> bool:
     """Whether the head has that line already, as the one of the rank's own call."""
+    if isinstance(story, f.NeverReached) and story.instead is not None:
+        return True
     mine = story.mine if isinstance(story, f.Diverged | f.Disagrees) else None
     if mine is None or frame is None or not mine.site:
         return False
