@@ -32,6 +32,8 @@ _RANK = late(r"^(?P<prefix>.*?)(?P<rank>\d{1,7})(?:\.(?:json|pickle|pkl|bin))?$"
 _KEYS = (b"pg_config", b"pg_status", b"comm_lib_version", b"nccl_comm_state", b"collective_seq_id")
 # Longer than any time-out between the first and the last dump of one incident.
 OTHER_JOB_S = 6 * 3600
+_MOST_ALONE = 16  # pending sends and receives of a rank that each are an operation of its own
+_Batch = tuple[str, bool, int]  # group, whether they are sends and receives, their number
 
 
 class FolderResult(Struct):
@@ -198,7 +200,7 @@ def _rank_ops(rank: int, dump: Dump, membership: Membership) -> RankOps:
         f"{n} sends or recvs on {_group(groups[name].name)} after its last recorded operation, which gloo does not record"
         for name, n in sorted(dump.hidden_p2p.items())
     ]
-    entries = _merge_batches(dump.entries)
+    entries = _merge_batches(dump.entries, dump.only_active)
     only_active = dump.only_active
     counted = only_active or any(e.p2p for e in entries)  # collectives have their own numbers
     return RankOps(
@@ -257,14 +259,15 @@ def _world_shown(dumps: Mapping[int, Dump]) -> int:
     return size
 
 
-def _merge_batches(entries: list[Entry]) -> list[Entry]:
+def _merge_batches(entries: list[Entry], only_active: bool = False) -> list[Entry]:
     """One record for each collective, one for each send and recv.
 
     A batch (coalesced operations) has one number and one record for each part, which never learn
     that they have started or ended, and one at its end, which does. NCCL marks that of sends and receives as a
-    collective's; it has the number of the parts before it.
+    collective's; it has the number of the parts before it. Of what is pending alone (`only_active`) the parts of
+    finished batches are there, without their end.
     """
-    batches: dict[tuple[str, bool, int], list[Entry]] = {}
+    batches: dict[_Batch, list[Entry]] = {}
     last: dict[str, Entry] = {}  # of each group
     for e in entries:
         part = last.get(e.group)
@@ -273,6 +276,8 @@ def _merge_batches(entries: list[Entry]) -> list[Entry]:
         )
         batches.setdefault((e.group, of_p2p, e.p2p_seq if of_p2p else e.seq), []).append(e)
         last[e.group] = e
+    if only_active:
+        batches = _without_finished(batches)
     out: list[Entry] = []
     for batch in batches.values():
         parts = [e for e in batch if not e.coalesced] or batch[:1]
@@ -285,6 +290,17 @@ def _merge_batches(entries: list[Entry]) -> list[Entry]:
             parts = parts[:1]
         out += parts
     return out
+
+
+def _without_finished(batches: dict[_Batch, list[Entry]]) -> dict[_Batch, list[Entry]]:
+    """Without sends and receives that have no end, where others have one, or where they are too many
+    to be each its own.
+    """
+    without = [key for key, batch in batches.items() if key[1] and not batch[-1].coalesced]
+    in_batches = any(key[1] and batch[-1].coalesced for key, batch in batches.items())
+    if not in_batches and len(without) <= _MOST_ALONE:
+        return batches
+    return {key: batch for key, batch in batches.items() if key not in without}
 
 
 def _align_p2p(ops: dict[int, RankOps]) -> None:

@@ -146,3 +146,25 @@ def test_a_silent_rank_in_the_place_of_ones_like_is_no_error(tmp_path: Path) -> 
     case.write(tmp_path / "dumps")
     found = diagnose(simulated.capture_of_folder(tmp_path / "dumps"))
     assert {r for cause in found.causes for r in cause.ranks} <= set(case.truth.ranks)
+
+
+def transfer(record: int, name: str, number: int, **changes: Any) -> dict[str, Any]:
+    """A part of a batch, or its end, as torch 2.11 records them beside the 80th collective."""
+    return entry(record, 80) | {
+        "profiling_name": f"nccl:{name}",
+        "p2p_seq_id": number,
+        "is_p2p": name != "coalesced",
+        **changes,
+    }
+
+
+def test_parts_of_finished_batches_are_not_pending(tmp_path: Path) -> None:
+    """They never learn that they have ended, and their ends are left out with what has completed."""
+    parts = [transfer(100 + n, "send 0->1", n) for n in range(1, 9)]
+    waits = [transfer(120, "recv 0<-1", 9), transfer(121, "coalesced", 9)]
+    pair = {"0": range(2)}
+    dumps = {0: dump(pair, {"0": 80}, parts + waits)}
+    dumps[1] = dump(pair, {"0": 80}, [transfer(90 + n, "recv 1<-0", n) for n in range(1, 20)])
+    ops = [rank.ops for rank in read(write(tmp_path, dumps)).ranks()]
+    pending = [[(o.op, o.peer) for o in some.unfinished()] for some in ops if some is not None]
+    assert pending == [[("recv", 1)], []]
