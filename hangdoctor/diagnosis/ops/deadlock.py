@@ -186,6 +186,10 @@ def _undecided(scene: Scene, cycle: list[Link]) -> Finding:
     """No history shows which rank began: the smallest set that the ring singles out."""
     ring = sorted({link.rank for link in cycle})
     parted = parted_members(scene, ring)
+    late = [link.whom for link in cycle if link.instance.key.transfer and link.whom in parted]
+    if len(parted) == 2 and len(late) == 1:
+        # Only of this one another rank waits for a transfer: by it, the two ends of that link part as well.
+        return divergence_finding(scene, {late[0]: parted[late[0]]}, cycle)
     whole = not any(scene.ops[rank].overwritten for rank in ring)
     story = Ring(sides=both_sides(scene, cycle), whole=whole)
     if parted:

@@ -251,7 +251,7 @@ def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
     if swapped > max(extra, other):
         return "swapped"
     if extra > other:
-        return "extra"
+        return "skipped" if _meets_after_transfers(a, theirs, j) else "extra"
     if a.site != b.site and _left_out_several(mine, i, theirs, j):
         return "skipped"
     if same_role:
@@ -274,6 +274,18 @@ def _left_out_several(mine: History, i: int, theirs: History, j: int) -> bool:
         return False
     limit = min(j + LOOK_AHEAD, len(theirs.tokens))
     return any(_alike(mine, i, theirs, k, sites=True) >= _IN_A_ROW for k in range(j + 2, limit))
+
+
+def _meets_after_transfers(call: Operation, theirs: History, j: int) -> bool:
+    """Whether the other one came to this very collective, after sends or receives alone: it is none too many,
+    and these were left out before it, as by a stage that runs fewer micro-batches.
+    """
+    if call.op in P2P_NAMES:
+        return False
+    for later in theirs.operations[j:]:
+        if later.op not in P2P_NAMES:
+            return (later.group, later.seq, later.op) == (call.group, call.seq, call.op)
+    return False
 
 
 def _is_made_later(mine: History, i: int, theirs: History, j: int) -> bool:
