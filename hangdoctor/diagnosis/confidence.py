@@ -195,6 +195,10 @@ class Ground(Enum):
     )
     AMOUNT_APART = (0.75, "it means to go another number of rounds than all others, by a variable")
     RING_BY_RECORDS = (0.50, "a ring of waits, and no history shows who began it")
+    ONE_MISSING = (
+        0.70,
+        "a ring of two collectives: one rank misses in the first, several in the other",
+    )
     KEY_NUMBER = (0.60, "its rank is the only number in the key that the key of all others has not")
     KEY_SETTER = (
         0.65,

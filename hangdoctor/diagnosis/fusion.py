@@ -255,6 +255,8 @@ def _say_what_else(finding: Finding, views: Sequence[RankView]) -> bool:
     story = finding.story
     if not isinstance(story, NeverReached) or story.op is None or finding.kind != "not_entered":
         return False
+    if story.instead is not None:
+        return True
     calls = {operation_key(view) for view in views}
     if len(calls) != 1 or not all(v.waits and v.place.communicates for v in views):
         return False

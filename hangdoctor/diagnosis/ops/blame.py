@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from itertools import islice
 
+from ...model.operations import Operation
 from .divergence import Divergence, comparable, compare, goes_on_alike
 from .group_members import Role
 from .history import History
@@ -151,7 +152,27 @@ class _Court:
         mine, theirs = self.history(d.rank), self.history(other)
         if _made_it_after_all(mine, theirs, d) or self._is_missed_by_none(d):
             return True
+        if self._is_no_call_for_both(d):
+            return True
         return self._shared_by_its_group(d) or self._made_in_own_group(mine, theirs, d)
+
+    def _is_no_call_for_both(self, d: Divergence) -> bool:
+        """Whether one of the two collectives at which they part is of a group of its maker's, and the other
+        rank has none, or several, in which it would be due: of those drawn for a round.
+        """
+        if d.before_records or d.how not in (*_BY_CALLS, "swapped"):
+            return False
+        mine = self._is_not_due(d.mine, d.rank, d.reference)
+        return mine or self._is_not_due(d.theirs, d.reference, d.rank)
+
+    def _is_not_due(self, call: Operation, maker: int, other: int) -> bool:
+        groups, uid = self.scene.groups, call.group
+        if call.op in P2P_NAMES or other in groups.members(uid, maker):
+            return False
+        role = groups.role(uid)
+        like = sum(groups.role(of) == role for of in groups.of_rank(other))
+        # Recorders show a group only once it was used.
+        return like > 1 or (like == 0 and self.scene.ops[other].source == "blackbox")
 
     def _shared_by_its_group(self, d: Divergence) -> bool:
         """Whether all members of the group in which it made a call more, or fewer, than its like did so with it:

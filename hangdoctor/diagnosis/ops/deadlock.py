@@ -12,9 +12,11 @@ from ..findings import Finding, Op, Ring
 from .apart_in_group import parted_members
 from .blame import blame
 from .changed_rounds import other_round
+from .divergence import Divergence
 from .facts import nodes_of, op_of, where_of
 from .groups_made import groups_left_out
-from .keys import P2P_NAMES
+from .keys import P2P_NAMES, key_of
+from .one_missing import only_one_missing
 from .order import (
     Link,
     both_sides,
@@ -42,6 +44,7 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
     found = {rank: d for rank, d in parted.items() if not was_not_due(scene, d)}
     found = found or transfers_apart(scene, ranks)
     found = found or to_other_peers(scene, ranks) or groups_left_out(scene, ranks)
+    found |= _also_missing(scene, graph, found)
     even = _even_sides(scene, graph, ranks, list(found))
     if even is not None:
         return [even]
@@ -51,6 +54,7 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
         by_links = by_links or one_too_many(scene, cycle) or other_round(scene, cycle)
         by_links = by_links or awaited_by_more(scene, graph, cycle)
         by_links = by_links or between_two(scene, graph, cycle) or with_wrong_rank(scene, cycle)
+        by_links = by_links or only_one_missing(scene, cycle)
         return [by_links or _undecided(scene, _of_all_alike(graph, ranks, cycle))]
     by_kind: dict[str, list[int]] = {}
     for rank, d in found.items():
@@ -60,6 +64,28 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
         parted = {r: found[r] for r in some}
         findings.append(divergence_finding(scene, parted, shortest_cycle(graph, ranks, some[0])))
     return findings
+
+
+def _also_missing(
+    scene: Scene, graph: WaitGraph, found: dict[int, Divergence]
+) -> dict[int, Divergence]:
+    """Further ranks that have not come to what one of `found` skipped, and are in the very collective in which
+    that one is: they skipped it, too, whatever their earlier calls were.
+    """
+    further: dict[int, Divergence] = {}
+    for rank, d in found.items():
+        active = scene.frontier(rank).active
+        if d.how != "skipped" or len(active) != 1 or active[0].op in P2P_NAMES:
+            continue
+        key = key_of(d.theirs, d.reference)
+        absent = next((i.absent for i in graph.instances if i.key == key), [])
+        for other in absent:
+            theirs = scene.frontier(other).active
+            if other in found or len(theirs) != 1:
+                continue
+            if key_of(theirs[0], other) == key_of(active[0], rank):
+                further[other] = structs.replace(d, rank=other, mine=theirs[0])
+    return further
 
 
 def _even_sides(

@@ -58,8 +58,9 @@ def _specific(finding: Finding) -> str:
     home = finding.homes[0] if len(finding.homes) == 1 else None
     if isinstance(finding.story, f.NeverReached):
         beyond = finding.story.instead
-        if beyond is not None and beyond.frame is not None:
-            return f"See why {terms.ranks(finding.ranks)} went on to {terms.frame(beyond.frame)} without that call (a branch, a loop that ended earlier, a swallowed exception)."
+        if beyond is not None and (beyond.frame is not None or beyond.site):
+            at = terms.frame(beyond.frame) if beyond.frame is not None else terms.site(beyond.site)
+            return f"See why {terms.ranks(finding.ranks)} went on to {at} without that call (a branch, a loop that ended earlier, a swallowed exception)."
         return elsewhere(finding, home)
     return by_story(finding.story, finding)
 

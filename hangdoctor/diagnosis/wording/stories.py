@@ -120,7 +120,7 @@ def _(story: f.NeverReached, finding: Finding) -> str:
     instead = ""
     if story.instead is not None:
         they = choose(finding.ranks, "it is", "they are")
-        instead = f"; {they} in {terms.op(story.instead)}"
+        instead = f"; {they} in {terms.op_at(story.instead)}"
     return f"{who} never reached {terms.op(story.op)}{instead}"
 
 
