@@ -19,21 +19,23 @@ from .position import group_by_operation
 from .view import RankView
 
 # `comm.recv(source=MPI.ANY_SOURCE)`, or no source at all: mpi4py's and torch's default is any
-_FROM_ANY = late(r"\bANY_SOURCE\b|\b[Ii]?[Rr]ecv\(\s*(?:[A-Za-z_][\w.]*)?\s*\)")
+_FROM_ANY = late(
+    r"\bANY_SOURCE\b"
+    r"|\b[Ii]?[Rr]ecv\(\s*(?:[A-Za-z_][\w.]*)?(?:\s*,?\s*(?:tag|group)\s*=\s*[\w.]+)*\s*\)"
+)
 _OTHERS = 2  # workers that are through, at least
 
 
 def find(case: Case, waiting: Sequence[RankView]) -> Finding | None:
     """Name it, where all ranks were seen and wait."""
-    asking = [view for view in waiting if _receives_from_any(view)]
-    if len(asking) != 1 or len(waiting) != case.world_size:
+    asking = {view.rank: view for view in waiting if _receives_from_any(view)}
+    if not asking or len(waiting) != case.world_size:
         return None
-    asked = asking[0]
-    owing = [v for v in waiting if v.place.kind == "p2p" and v.place.peer == asked.rank]
-    through = [v for v in waiting if v is not asked and v not in owing]
+    owing = [v for v in waiting if v.place.kind == "p2p" and v.place.peer in asking]
+    through = [v for v in waiting if v.rank not in asking and v not in owing]
     if len(owing) != 1 or len(through) < _OTHERS or not _receives(owing[0]):
         return None
-    worker = owing[0]
+    worker, asked = owing[0], asking[owing[0].place.peer]
     loop = worker.place.frame
     if loop is None or any(view.place.kind == "p2p" or _is_in(view, loop) for view in through):
         return None

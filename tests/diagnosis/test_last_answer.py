@@ -30,9 +30,9 @@ def through(rank: int, name: str = "summarise") -> RankCapture:
 def test_the_worker_that_is_still_in_its_loop_is_named(code: str) -> None:
     said = judged(hands_out(code), through(1), works(2), through(3))
     assert causes(said) == [("p2p_unmatched", [2])]
-    assert "Rank 2 (n1, pid 11) waits at worker_loop (farm.py:68) for rank 0" in said.summary
+    assert "Rank 2 (n1, pid 11) waits at farm.py:68 for rank 0" in said.summary
     assert (
-        "for what any rank sends; ranks 1,3 are through: most likely it sent no answer"
+        "for what any rank sends; ranks 1,3 are through: most likely it sent nothing, or the tags differ"
         in said.summary
     )
     assert said.causes[0].confidence <= 0.6
@@ -51,4 +51,14 @@ def test_the_worker_that_is_still_in_its_loop_is_named(code: str) -> None:
     ids=["two workers", "a source of its own", "of another", "one not through", "it sends"],
 )
 def test_else_the_last_answer_names_nobody(ranks: tuple[RankCapture, ...]) -> None:
-    assert "sent no answer" not in judged(*ranks).summary
+    assert "sent nothing" not in judged(*ranks).summary
+
+
+def test_of_several_servers_the_one_that_a_rank_waits_for_is_named() -> None:
+    """Two servers take requests of anyone; rank 3 waits for an answer of one, under a tag."""
+    serves = "request = comm.recv(tag=REQUEST)"
+    asks = works(3, "rows = comm.recv(source=1, tag=REPLY)")
+    other = still(1, [Frame("serve", "/app/server.py", 29, serves), *stack(FARM)])
+    said = judged(hands_out(serves), other, through(2), asks, through(4))
+    assert causes(said) == [("p2p_unmatched", [3])]
+    assert "waits at farm.py:68 for rank 1, which waits at server.py:29" in said.summary

@@ -129,17 +129,22 @@ def _(story: f.AmountApart, finding: Finding) -> str:
 @tell.register
 def _(story: f.OwesAnswer, finding: Finding) -> str:
     asked = f"rank {story.asked}"
-    own = f"{subject(finding)} waits at {terms.place_of(story.own)} for {asked}"
-    takes = f"which waits at {terms.place_of(story.op)} for what any rank sends"
+    own = f"{subject(finding)} waits at {_line(story.own)} for {asked}"
+    takes = f"which waits at {_line(story.op)} for what any rank sends"
     past = f"{terms.ranks(story.through)} {terms.choose(story.through, 'is', 'are')} through"
-    return f"{own}, {takes}; {past}: most likely it sent no answer"
+    return f"{own}, {takes}; {past}: most likely it sent nothing, or the tags differ"
+
+
+def _line(op: f.Op) -> str:
+    """``server.py:29``; where there are two in a sentence, their functions would fill it."""
+    return (terms.line(op.frame) if op.frame is not None else "") or terms.place_of(op)
 
 
 @by_story.register
 def _(story: f.OwesAnswer, finding: Finding) -> str:
     who, at = terms.ranks(tuple(finding.ranks)), terms.place_of(story.own)
-    see = f"See what lets {who} come back to {at} without sending its result: a swallowed exception, a continue"
-    return f"{see}; else rank {story.asked} counts one answer too many. {count(finding)}".strip()
+    see = f"See what lets {who} come to {at} without sending what rank {story.asked} waits for: a swallowed exception, a continue"
+    return f"{see}; else compare the tags, and what rank {story.asked} counts. {count(finding)}".strip()
 
 
 @tell.register
