@@ -200,6 +200,7 @@ class Ground(Enum):
         "a ring of two collectives: one rank misses in the first, several in the other",
     )
     KEY_NUMBER = (0.60, "its rank is the only number in the key that the key of all others has not")
+    ONLY_SETTER = (0.70, "all others wait for one key of the store, and none of these can set it")
     KEY_SETTER = (
         0.65,
         "the key that is waited for says whose it is, or the loop around the wait does",

@@ -31,6 +31,8 @@ def find(case: Case, waiting: Sequence[RankView]) -> list[Finding]:
     if len(few) == len(waiting) == case.world_size:
         return _by_number(case, few)
     rest = [view for view in waiting if view.place.op != STORE]
+    if len(rest) == 1 and len(few) >= _FEWEST and len(waiting) == case.world_size:
+        return _left_over(case, few, rest[0])
     alike = len({view.place.op for view in rest}) == 1
     if not 0 < len(few) < len(rest) or not alike or len(waiting) < len(case.alive):
         return []
@@ -44,6 +46,18 @@ def find(case: Case, waiting: Sequence[RankView]) -> list[Finding]:
     finding.where = where_held(case, rest, (named or few)[0])
     finding.clues = [in_op(side) for side in (few, *group_by_operation(rest))]
     finding.against = [Against("in_communication", ranks_of(few), Why.KEY_IS_NO_COLLECTIVE)]
+    return [finding]
+
+
+def _left_over(case: Case, few: list[RankView], last: RankView) -> list[Finding]:
+    """All but one rank wait for one key: of those that are seen only that one can have been to set it."""
+    keys = {_asked(view)[0] for view in few}
+    if len(keys) != 1 or not (key := keys.pop()) or not last.place.communicates:
+        return []
+    finding = _setter(case, key, last, few)
+    finding.confidence = sure(Ground.ONLY_SETTER)
+    finding.where = where_held(case, few, last)
+    finding.clues = [in_op(few), in_op([last])]
     return [finding]
 
 

@@ -95,3 +95,16 @@ def test_of_several_keys_all_are_said_and_no_rank_is_named() -> None:
     found = judged(*ranks)
     assert found.causes == [] and found.status == "unknown", found.summary
     assert "for weights/13 and rollout/12/5" in found.summary
+
+
+def test_where_all_others_wait_for_one_key_the_last_rank_was_to_set_it() -> None:
+    found = judged(*(asks(rank, "ocean/sst/6", only="") for rank in range(3)), joins(3))
+    assert [(c.kind, c.ranks) for c in found.causes] == [("order", [3])]
+    assert "but ranks 0-2 wait for ocean/sst/6 in the store" in found.summary
+    assert found.causes[0].confidence <= 0.7
+
+
+@pytest.mark.parametrize("keys", [("a/1", "a/2", "a/1"), ("", "", "")])
+def test_else_it_may_have_been_one_of_those_that_wait(keys: tuple[str, ...]) -> None:
+    found = judged(*(asks(rank, key, only="") for rank, key in enumerate(keys)), joins(3))
+    assert not any("in the store" in cause.summary for cause in found.causes)
