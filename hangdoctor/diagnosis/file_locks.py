@@ -62,6 +62,8 @@ def _locked_out(case: Case) -> list[LockedOut]:
         path, holder = lock_file(view), view.capture.lock
         if holder is None or not holder.pid or view.stopped or (view.got_on and not holder.path):
             continue
+        if holder.child and (view.got_on or view.waits):
+            continue  # what its child does is nothing that it waits for
         path = path or holder.path
         if not path and not case.capture.by_heartbeat:  # the box has the process, and no path
             continue

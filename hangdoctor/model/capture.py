@@ -91,6 +91,9 @@ class LockHolder(Struct, omit_defaults=True):
     path: str = (
         ""  # of the file, where the rank polls its lock and its system call does not show it
     )
+    child: int = (
+        0  # the rank's child that waits for it, as a worker of its loader; 0: the rank itself
+    )
 
 
 class FarEnd(Struct, omit_defaults=True):

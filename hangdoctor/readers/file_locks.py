@@ -49,10 +49,24 @@ def attach(ranks: Iterable[RankCapture]) -> None:
     """Set `lock` of the ranks that wait for a file lock."""
     text, some = _text(), list(ranks)
     found = holders(text)
+    held = exclusive(text)
     for rank in some:
         if rank.pid in found:
             rank.lock = holder(found[rank.pid])
-    _attach_polled(some, exclusive(text))
+        else:
+            _attach_of_child(rank, found, held)
+    _attach_polled(some, held)
+
+
+def _attach_of_child(rank: RankCapture, found: dict[int, int], held: dict[str, int]) -> None:
+    """A worker of its loader, or another child, may be what waits."""
+    waits = next((child.pid for child in rank.children if child.pid in found), 0)
+    if not waits:
+        return
+    rank.lock = holder(found[waits])
+    rank.lock.child = waits
+    opened = _open_files(waits)
+    rank.lock.path = next((opened[key] for key in opened if held.get(key) == rank.lock.pid), "")
 
 
 def exclusive(text: str) -> dict[str, int]:

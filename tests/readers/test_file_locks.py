@@ -10,7 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from hangdoctor.model.capture import Frame, LockHolder, ProcessSample, RankCapture, ThreadSample
+from hangdoctor.model.capture import (
+    Frame,
+    LockHolder,
+    Process,
+    ProcessSample,
+    RankCapture,
+    ThreadSample,
+)
 from hangdoctor.probe import awaited_lock
 from hangdoctor.readers import file_locks, lock_files
 from tests.support.stage import wait_until
@@ -81,6 +88,17 @@ def test_a_rank_that_waits_knows_the_holder(pair: tuple[int, int]) -> None:
     # As the probe of the rank itself sees it.
     assert awaited_lock.holder(waiter) == holder
     assert awaited_lock.holder(holder) == awaited_lock.holder(os.getpid()) == 0
+
+
+@pytest.mark.timeout(60)
+def test_a_rank_knows_the_holder_that_its_child_waits_for(pair: tuple[int, int]) -> None:
+    """As a worker of its loader does."""
+    holder, waiter = pair
+    rank = RankCapture(pid=os.getpid(), rank=0, children=[Process(waiter, os.getpid(), "python")])
+    file_locks.attach([rank])
+    assert rank.lock is not None
+    assert (rank.lock.pid, rank.lock.child) == (holder, waiter)
+    assert rank.lock.path.endswith("/lock")
 
 
 def test_exclusive_locks_are_known_by_file() -> None:
