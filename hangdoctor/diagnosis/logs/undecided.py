@@ -49,6 +49,7 @@ _PARTED = ("_ALLGATHER_BASE", "_REDUCE_SCATTER_BASE")
 # By SIGABRT, and those that a launcher ends for it
 _WATCHDOGS_ENDS = (-signal.SIGABRT, -signal.SIGTERM, -signal.SIGKILL)
 _SHOWN = 3  # ranks that do not say what the others do
+_NEAR, _PAIR = 16, 2  # numbers of one counter; ranks
 
 
 def why_none(scene: Scene) -> LogRemaining:
@@ -106,8 +107,14 @@ def _of_waits(scene: Scene) -> LogRemaining | None:
         one = named | {("", w.seq) for w in waits if w.seq not in {seq for _, seq in named}}
         reason = Undecided.EQUAL_COUNTERS if len(one) == 1 else Undecided.WAITERS_ONLY
         if len(one) > 1:
+            furthest = _furthest_behind(waits)
             return LogRemaining(
-                reason, ranks, waited=_in_which(waits, ranks), unheard=_of_its_size(waits, ranks)
+                reason,
+                ranks,
+                waited=_in_which(waits, ranks),
+                furthest=furthest.rank if furthest is not None else -1,
+                furthest_op=op_of([furthest]) if furthest is not None else None,
+                unheard=_of_its_size(waits, ranks),
             )
         found = LogRemaining(reason, ranks, op_of(waits), unheard=_unheard(waits, ranks))
         return structs.replace(found, sizes=_sizes(waits), awaited=_asked_for(scene, ranks))
@@ -181,6 +188,23 @@ def _in_which(
     if len(found) > _SHOWN or sorted(met) != sorted(ranks) or ("", -1) in found:
         return ()
     return tuple((tuple(ranks_named(alike)), op_of(alike)) for alike in found.values())
+
+
+def _furthest_behind(waits: Sequence[TimedOut]) -> TimedOut | None:
+    """The wait of the one rank in the lowest number, where all others are a little further: numbers far
+    apart are of several groups, and say nothing of one another.
+    """
+    counted = [w for w in waits if w.rank >= 0 and w.seq >= 0 and not w.group]
+    middle = sorted(w.seq for w in counted)[len(counted) // 2] if counted else -1
+    near = [w for w in counted if abs(w.seq - middle) <= _NEAR]
+    first: dict[int, TimedOut] = {}
+    for wait in sorted(near, key=lambda w: w.seq, reverse=True):
+        first[wait.rank] = wait
+    if len(first) < _PAIR or len(first) < len(ranks_named(waits)):
+        return None
+    lowest = min(first.values(), key=lambda w: w.seq)
+    alone = sum(w.seq == lowest.seq for w in first.values()) == 1
+    return lowest if alone else None
 
 
 def _unheard(waits: Sequence[TimedOut], ranks: Sequence[int]) -> tuple[int, ...]:

@@ -53,7 +53,7 @@ def _reason(of: LogRemaining) -> str:
         Undecided.ABORTED_INSIDE: f"{who} {choose(of.ranks, 'was', 'were')} aborted (SIGABRT) inside {op}: gloo does that to whichever rank receives what another one should not have sent, and which one that was is not recorded: its output says what did not match",
         Undecided.EQUAL_COUNTERS: f"{who} timed out in {op} {_alike(of)}, {_missing(of, decide)}",
         Undecided.AHEAD: f"{who} timed out in {op}{_ahead(of)}. {next_time(of.no_recorder)}",
-        Undecided.WAITERS_ONLY: f"{who} timed out in several operations{_waited(of)}, and nothing shows who began it{_unheard(of)}: {decide}",
+        Undecided.WAITERS_ONLY: f"{who} timed out in several operations{_waited(of)}{_furthest(of)}, and nothing shows who began it{_unheard(of)}: {decide}",
         Undecided.ONE_WAITER: f"{_alone(of, who, op)}. {next_time(of.no_recorder)}",
         Undecided.VICTIMS_ONLY: f"{who} {_how(of)}: {_from_what(of)}",
         Undecided.ABORTS_ONLY: f"{who} ended with {_code(of.code)}, which is mostly a consequence, and {_no_cause(of)}",
@@ -337,6 +337,12 @@ def _cut(of: LogRemaining) -> str:
 
 def _waited(of: LogRemaining) -> str:
     return f", {terms.in_operations(of.waited)}" if of.waited else ""
+
+
+def _furthest(of: LogRemaining) -> str:
+    if of.furthest < 0 or of.furthest_op is None:
+        return ""
+    return f"; rank {of.furthest} is the furthest behind, still in {terms.op(of.furthest_op)}"
 
 
 def _no_cause(of: LogRemaining) -> str:

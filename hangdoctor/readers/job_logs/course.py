@@ -68,10 +68,13 @@ def _is_inside(fact: PythonError | KnownError) -> bool:
 
 
 def _habit(fact: PythonError | KnownError) -> object:
-    """What is the same of an error that comes again: its kind, its place, and who says it."""
+    """What is the same of an error that comes again: its kind, its place, and who says it. Fifty
+    processes that crash alike are no habit of one.
+    """
+    who = fact.rank, fact.local, fact.node, fact.pid
     if isinstance(fact, KnownError):
-        return fact.rule, fact.rank, fact.local
-    return fact.error, str(fact.frame), fact.rank, fact.local
+        return fact.rule, who
+    return fact.error, str(fact.frame), who
 
 
 def _is_caught(fact: PythonError | KnownError) -> bool:
