@@ -93,6 +93,8 @@ class PythonErrors:
         error, left = waiting
         if self._kept.place.line > error.line + _NEAR:
             return  # others spoke for long
+        if said.at and not error.at:
+            return  # a record of its own, with its time, as of JAX's service behind a traceback
         known = self._rules.known(said.text)
         if known is not None and known.role == "launcher" and error.message:
             return  # another process speaks
