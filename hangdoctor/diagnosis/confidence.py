@@ -195,6 +195,7 @@ class Ground(Enum):
     )
     AMOUNT_APART = (0.75, "it means to go another number of rounds than all others, by a variable")
     RING_BY_RECORDS = (0.50, "a ring of waits, and no history shows who began it")
+    LEFT_BY_ERROR = (0.92, "it left the operation by an exception, in which all other members wait")
     ONE_MISSING = (
         0.70,
         "a ring of two collectives: one rank misses in the first, several in the other",

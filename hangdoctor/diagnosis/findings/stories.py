@@ -20,11 +20,13 @@ from .unnamed_stories import EndedItself, UnnamedElsewhere
 
 class NeverReached(Struct, frozen=True):
     """Alive and not in the operation `op` that others wait in; None where no rank waits. `instead`: the
-    other one in which its stack shows it, where the records know nothing of that.
+    other one in which its stack shows it, where the records know nothing of that. `raised`: it had entered
+    it, and left it by an exception that the program caught.
     """
 
     op: Op | None
     instead: Op | None = None
+    raised: bool = False
 
 
 class NeverPosted(Struct, frozen=True):

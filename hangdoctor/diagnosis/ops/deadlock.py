@@ -9,6 +9,7 @@ from msgspec import structs
 from ...model.diagnosis import Where
 from ..confidence import Ground, sure
 from ..findings import Finding, Op, Ring
+from . import left_by_error
 from .apart_in_group import parted_members
 from .blame import blame
 from .changed_rounds import other_round
@@ -40,6 +41,9 @@ _STARTS = 16  # ranks from which a shortest ring is looked for
 
 def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[Finding]:
     """Findings on the ranks of a component of waits that nothing leads out of."""
+    by_error = left_by_error.left(scene, graph, ranks)
+    if by_error is not None:
+        return [by_error]
     parted = blame(scene, likely_first(scene, ranks))
     found = {rank: d for rank, d in parted.items() if not was_not_due(scene, d)}
     found = found or transfers_apart(scene, ranks)

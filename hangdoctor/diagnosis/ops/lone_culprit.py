@@ -17,6 +17,7 @@ from ..findings import Against, Clue, Finding, Usual, Why
 from .facts import in_op, nodes_of, place, sample_of, waited_s, waiters_of, where_of
 from .key_setters import STORE_WAIT, setter
 from .keys import Collectives
+from .left_by_error import failed_in
 from .scene import Scene
 from .waits import Instance
 
@@ -214,7 +215,8 @@ def _story(scene: Scene, kind: Kind, ranks: list[int], instance: Instance | None
         return f.NeverPosted(op, instance.waiters[0])
     if _key_of(scene, ranks, instance):
         op = structs.replace(op, name=f"the line that sets {_key_of(scene, ranks, instance)}")
-    return f.NeverReached(op)
+    raised = all(failed_in(scene, rank, instance.key) for rank in ranks)
+    return f.NeverReached(op, raised=raised)
 
 
 def _key_of(scene: Scene, ranks: list[int], instance: Instance) -> str:

@@ -77,6 +77,7 @@ def _find_missing(scene: Scene, instance: Instance) -> None:
         if instance.absent:
             return
     leaving = key.store_op == "destroy_process_group"
+    raised: list[int] = []
     for rank in scene.members(key, instance.waiters[0]):
         if rank in present:
             if rank in held:
@@ -87,6 +88,10 @@ def _find_missing(scene: Scene, instance: Instance) -> None:
             (instance.absent if rank in held else instance.unknown).append(rank)
         elif not scene.passed(rank, key):
             instance.absent.append(rank)
+        elif (own := scene.find(rank, key)) is not None and own.failed:
+            raised.append(rank)
+    if not instance.absent and not instance.unknown:
+        instance.absent = raised  # by an exception, while all others are in it
 
 
 def _setter_of_all(scene: Scene, instance: Instance) -> list[int]:

@@ -56,6 +56,8 @@ def _specific(finding: Finding) -> str:
     if finding.holding is not None:
         return release(finding.holding, finding)
     home = finding.homes[0] if len(finding.homes) == 1 else None
+    if isinstance(finding.story, f.NeverReached) and finding.story.raised:
+        return "See which exception that call raised, as of an object that cannot be pickled, and what catches it: let it end the job, or agree on it with all ranks."
     if isinstance(finding.story, f.NeverReached):
         beyond = finding.story.instead
         if beyond is not None and (beyond.frame is not None or beyond.site):

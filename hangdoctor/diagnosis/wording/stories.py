@@ -121,6 +121,8 @@ def _(story: f.NeverReached, finding: Finding) -> str:
     if story.instead is not None:
         they = choose(finding.ranks, "it is", "they are")
         instead = f"; {they} in {terms.op_at(story.instead)}"
+    if story.raised:
+        return f"{who} left {terms.op_at(story.op)} by an exception that was caught{instead}"
     return f"{who} never reached {terms.op(story.op)}{instead}"
 
 
