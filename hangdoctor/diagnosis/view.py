@@ -187,7 +187,7 @@ def view_rank(capture: RankCapture, looks: Looks | None = None) -> RankView:
     """
     looks = looks or Looks()
     samples = capture.samples
-    told = _last_with_stacks(samples)
+    told = _last_with_stacks(samples, capture.pid)
     view = RankView(capture.rank, capture.node, capture.pid, capture, place=Place(""))
     if capture.gone:
         return view
@@ -257,8 +257,13 @@ def _has_stacks(sample: ProcessSample) -> bool:
     return any(thread.frames for thread in sample.threads)
 
 
-def _last_with_stacks(samples: Sequence[ProcessSample]) -> ProcessSample | None:
-    """The last sample with a stack; the last of all where none has one."""
+def _last_with_stacks(samples: Sequence[ProcessSample], pid: int) -> ProcessSample | None:
+    """The last sample with a stack of the main thread, as of a busy one may be lost; else with any; the
+    last of all where none has one.
+    """
+    of_main = [s for s in samples if any(t.tid == pid and t.frames for t in s.threads)]
+    if of_main:
+        return of_main[-1]
     for sample in reversed(samples):
         if _has_stacks(sample):
             return sample

@@ -5,6 +5,7 @@ and of the job.
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from hangdoctor.diagnosis import diagnose
 from hangdoctor.diagnosis.view import motion_of, view_job, view_rank
@@ -296,3 +297,15 @@ def test_of_a_rank_that_two_nodes_claim_the_living_one_counts() -> None:
         ],
     )
     assert [v.pid for v in view_job(job)] == [99]
+
+
+def test_a_stack_of_the_main_thread_that_was_lost_once_is_taken_from_the_other_sample() -> None:
+    """As of a rank that computes, whose frames change while they are read."""
+    busy = still(0, [Frame("spawn", "/app/env.py", 17), Frame("main", "/app/rl.py", 60)])
+    first, second = busy.samples[0], busy.samples[-1]
+    other = ThreadSample(busy.pid + 1, "writer", frames=[Frame("run", "/app/log.py", 9)])
+    first.threads = [*first.threads, other]
+    busy.samples = [first, structs.replace(second, threads=[other])]
+    view = view_rank(busy)
+    assert view.thread is not None and view.thread.tid == busy.pid
+    assert view.place.frame is not None and view.place.frame.name == "spawn"

@@ -262,8 +262,21 @@ def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
         return "group"
     if skipped or i + 1 < len(mine.tokens):
         return "skipped"  # an excess call would be followed by what the other one is in
+    if _begins_again(mine, i):
+        return "skipped"
     repeated = bool(a.site) and i > 0 and _same(mine, i, mine, i - 1, sites=True)
     return "extra" if repeated else "either"
+
+
+def _begins_again(mine: History, i: int) -> bool:
+    """Whether a call repeats the first of the run of calls at its line, and not the last: as the gradients of all
+    parameters, one after the other. Then the next round of these has begun, without what comes between.
+    """
+    first = i
+    while first > 0 and mine.operations[i].site and _same(mine, i, mine, first - 1, sites=True):
+        first -= 1
+    shapes = [op.shapes for op in mine.operations[first : i + 1]]
+    return len(shapes) > _IN_A_ROW and shapes[-1] == shapes[0] != shapes[-2] and bool(shapes[-1])
 
 
 def _left_out_several(mine: History, i: int, theirs: History, j: int) -> bool:

@@ -107,3 +107,25 @@ def test_a_stage_that_takes_fewer_micro_batches_left_these_out(short: int) -> No
     assert cause.ranks == [short]
     said = cause.summary
     assert f"Rank {short} skipped recv #5 from rank {short - 2}" in said and "all_reduce #1" in said
+
+
+PARAMETERS = ("[8]", "[4, 8]", "[4]")
+
+
+def test_a_run_of_gradients_that_begins_again_is_the_next_round() -> None:
+    """Ranks 1 and 2 made no exchange among experts and are in the gradients of the next step."""
+    job = Job(4)
+    job.group("left", [0, 1])
+    job.group("right", [2, 3])
+    for rank in range(4):
+        program, own = job.rank(rank), "left" if rank < 2 else "right"
+        for _ in range(3):
+            program.call("all_to_all_single", own, site="counts (moe.py:34)")
+            for parameter in PARAMETERS:
+                program.all_reduce("world", shapes=parameter, site="sync (pretrain.py:57)")
+        if rank in (0, 3):
+            program.call("all_to_all_single", own, site="counts (moe.py:34)")
+        else:
+            program.all_reduce("world", shapes=PARAMETERS[0], site="sync (pretrain.py:57)")
+    cause = only_cause(diagnose_ops(job.run()))
+    assert cause.ranks == [1, 2] and "skipped all_to_all_single #4" in cause.summary
