@@ -35,6 +35,7 @@ from .waiting import of_chosen_groups
 
 _GOING_ON = ("moved", "looping")
 _AT_WORK = ("running", "looping", "moved", "stirred")
+_BLOCKING_SENDS = frozenset({"send", "ssend", "rsend", "mpi_send", "mpi_ssend", "mpi_rsend"})
 
 
 class Reason(Enum):
@@ -65,6 +66,7 @@ class Reason(Enum):
     TWO_SIDES = auto()
     ALL_RECEIVE = auto()
     ALL_AT_STORE = auto()  # for keys that are not known
+    ALL_SEND = auto()  # blocking, to ranks that are not known
     ALL_EXCHANGE = auto()  # in transfers whose peers are not known
     CHOSEN_GROUPS = auto()  # all at one line, which takes its group out of several
     ONE_SAMPLE = auto()
@@ -277,6 +279,11 @@ def is_boxed(case: Case) -> bool:
     return any(o is not None and o.source == "blackbox" for o in ops)
 
 
+def _sends(view: RankView) -> bool:
+    """Whether it is in a send that comes back once the other side takes it."""
+    return view.place.kind == "p2p" and view.place.op.lower() in _BLOCKING_SENDS
+
+
 def _receives_from_any(view: RankView) -> bool:
     """Whether it waits in a receive, from any rank or one that its stack does not show."""
     return view.place.kind == "p2p" and view.place.op == "recv" and view.place.peer < 0
@@ -325,6 +332,8 @@ def _by_waits(case: Case, groups: list[list[RankView]]) -> Remaining:
         return Remaining(Reason.PART, ranks, op=op)
     if not others and all(map(_receives_from_any, waiting)) and len(waiting) == case.world_size:
         return Remaining(Reason.ALL_RECEIVE, ranks, op=op)
+    if not others and all(map(_sends, waiting)) and len(waiting) == case.world_size:
+        return Remaining(Reason.ALL_SEND, ranks, op=op)
     if not others and all(map(is_half, waiting)) and len(waiting) == case.world_size:
         return Remaining(Reason.ALL_EXCHANGE, ranks, op=op)
     if not others and of_chosen_groups(waiting):

@@ -309,3 +309,13 @@ def test_a_stack_of_the_main_thread_that_was_lost_once_is_taken_from_the_other_s
     view = view_rank(busy)
     assert view.thread is not None and view.thread.tid == busy.pid
     assert view.place.frame is not None and view.place.frame.name == "spawn"
+
+
+def test_where_all_send_and_none_receives_no_rank_is_wrong_alone() -> None:
+    ring = [
+        Frame("exchange", "/app/solver.py", 27, "self.comm.Send(row, dest=self.right)"),
+        Frame("main", "/app/train.py", 9),
+    ]
+    said = judged(*(still(r, ring) for r in range(4)))
+    assert (said.status, causes(said)) == ("unknown", [])
+    assert "ranks 0-3 all wait in Send in exchange (solver.py:27) and none receives" in said.summary

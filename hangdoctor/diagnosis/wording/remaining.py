@@ -146,6 +146,10 @@ def _all_wait(of: Remaining) -> dict[Reason, str]:
             f"{_waiting_apart(of) if of.sides else f'{who} {wait}{where}'} for {_keys(of)}, and which rank was to set "
             f"{'them' if of.sides else 'it'} does not show: one that has ended, or one of these. See whether all processes are still there"
         ),
+        Reason.ALL_SEND: (
+            f"{who} all {wait}{where} and none receives: each waits until the one that it sends to receives, a circle "
+            "in which none is wrong alone. Let some receive first, or send and receive in one call (sendrecv, batch_isend_irecv)"
+        ),
         Reason.ALL_EXCHANGE: (
             f"{who} {wait}{where}, and stacks do not show with which ranks they "
             "exchange: one may have other partners than the rest. Black boxes (hangdoctor run) record them"
