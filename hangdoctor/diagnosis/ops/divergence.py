@@ -290,10 +290,10 @@ def _left_out_several(mine: History, i: int, theirs: History, j: int) -> bool:
 
 
 def _meets_after_transfers(call: Operation, theirs: History, j: int) -> bool:
-    """Whether the other one came to this very collective, after sends or receives alone: it is none too many,
-    and these were left out before it, as by a stage that runs fewer micro-batches.
+    """Whether the other one came to this very collective, which has ended, after sends or receives alone: it is
+    none too many, and these were left out before it, as by a stage that runs fewer micro-batches.
     """
-    if call.op in P2P_NAMES:
+    if call.op in P2P_NAMES or call.state != "done":
         return False
     for later in theirs.operations[j:]:
         if later.op not in P2P_NAMES:

@@ -57,6 +57,27 @@ def test_what_failed_and_where(tmp_path: Path, text: str, nodes: list[str], says
     assert found.causes[0].nodes == nodes and found.causes[0].advice
 
 
+def test_a_driver_that_a_node_lacks_is_no_failure(tmp_path: Path) -> None:
+    """Processes of C++ that end by the same exception, far apart: each was uncaught."""
+    lacks = "libibverbs: Warning: couldn't load driver 'libx-rdmav34.so': libx-rdmav34.so: cannot open shared object file: No such file\n"
+    full = "terminate called after throwing an instance of 'umpire::out_of_memory_error'\n  what():  ! Umpire runtime_error [Alloc.hpp:38]: cudaMalloc( bytes = 169 ) failed with error: out of memory\n"
+    stack = "".join(
+        f"    {n} 0x562fee29527c No dladdr: /opt/kripke(_ZN6umpire)\n" for n in range(45)
+    )
+    found = diagnosed(tmp_path, 4 * lacks + 6 * (full + stack))
+    assert found.status == "failed" and "the GPU's memory is full" in found.summary
+
+
+def test_mpi_before_its_start(tmp_path: Path) -> None:
+    found = diagnosed(tmp_path, "Attempting to use an MPI routine before initializing MPICH\n")
+    assert "it called MPI before MPI_Init" in found.summary
+
+
+def test_the_address_of_a_card_is_said(tmp_path: Path) -> None:
+    xid = "[4254.1] NVRM: Xid (PCI:0000:5d:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus.\n"
+    assert "The GPU 0000:5d:00 has fallen off the bus" in diagnosed(tmp_path, xid).summary
+
+
 def test_the_speaker_of_a_failed_connection_is_no_culprit_alone(tmp_path: Path) -> None:
     udcm = "[n1][[38728,26070],64][connect/btl_openib_connect_udcm.c:2034:udcm_process_messages] could not initialize cpc data for endpoint\n"
     found = diagnosed(tmp_path, udcm)
