@@ -195,7 +195,9 @@ def test_the_process_that_the_kernel_names_beside_an_xid(tmp_path: Path) -> None
     text = "kernel: NVRM: Xid (PCI:0000:dc:00): 149, pid=1818990, name=python3, NETIR_LINK_EVT\n"
     later = "kernel: NVRM: Xid (PCI:0000:ba:00): 45, pid=1818989, name=python3, Ch 2\n"
     found = diagnosed(tmp_path, text + later)
-    assert "Process 1818990 failed first: the GPU 0000:dc:00 reports an NVLink error" in found.summary
+    assert (
+        "Process 1818990 failed first: the GPU 0000:dc:00 reports an NVLink error" in found.summary
+    )
 
 
 def test_a_wait_in_the_store_is_no_lost_connection(tmp_path: Path) -> None:
