@@ -45,7 +45,8 @@ GREP = late(
 )
 _WORD = r"(?<![A-Za-z_])(?<![Ll]ocal )(?:[Gg]lobal[ _]?|mpi)?[Rr](?:ank|ANK)[ _=:#]{0,2}(\d{1,7})(?![\d.])"
 _IN_BRACKET = late(r"[\[(<{][^\[\](){}<>]{0,60}?" + _WORD + r"[^\[\](){}<>]{0,60}[\])>}]")
-_BARE = late(_WORD + r"(?=[\s:|\],-])")
+# Not before another line's time, where two were written into one
+_BARE = late(_WORD + r"(?=[\s:|\],-])(?!:\d\d:\d\d\b)")
 _BEHIND = late(r"(?: ?\|\|?| ?[:-])? ?")
 _LETTER = late(r"\s?(?:\[r(\d{1,5})\]:?|\(r(\d{1,5})\):?|r(\d{1,5})(?::| ?\|)) ?", re.I)
 _FRACTION = late(r"\s?\[(\d{1,5})/(\d{1,5})\]:? ?")

@@ -19,7 +19,7 @@ _NAMES = "actor|client|device|gpu|host|learner|member|node|pe|peer|proc|process|
 # ``worker2``, ``r2``, ``cls-r0``, ``[3]``, ``process 1``, ``voice 2/3``, ``"proc": 1``; a bare number where a colon follows it: ``2: step 8``
 _WORD = late(
     rf"(?<![\w.])(?:((?i:{_NAMES}) |[A-Za-z]\w{{1,20}} (?=\d{{1,5}}/\d)|\"(?i:\w{{0,8}}_?rank|{_NAMES})\": ?|[A-Za-z_][\w.-]{{0,30}}?[A-Za-z_\[(#:=-]|[\[(]|(?<!\S)[A-Za-z])"
-    r"(\d{1,5})(?![\w.%]{0,20}[A-Za-z\d])|(?<!\S)(\d{1,5}):(?= ))"
+    r"(\d{1,5})(?![\w.%]{0,20}[A-Za-z\d])(?!:\d\d:\d\d\b)|(?<!\S)(\d{1,5}):(?= ))"
 )
 _COLUMN = late(
     r"(?<=,)(\d{1,5})(?=,)"

@@ -65,3 +65,15 @@ def test_a_file_of_each_rank(tmp_path: Path) -> None:
         (tmp_path / f"rank{rank}.log").write_text("".join(lines))
     summary = diagnose(read(sorted(tmp_path.iterdir()))).summary
     assert "Rank 1 printed nothing after" in summary and "step 12" in summary
+
+
+def test_a_line_into_which_another_ones_time_was_written_is_of_no_further_rank(
+    tmp_path: Path,
+) -> None:
+    """ "rank=220:25:40" is rank 2, and the time of the next line."""
+    lines = [
+        f"20:25:40 rank={r} step {step} loss 0.8829" for step in range(300, 340) for r in range(3)
+    ]
+    lines[50] = "20:25:40 rank=220:25:40 step 309 loss 0.8829"
+    lines[117:] = ["20:25:44 rank=0 step 341 loss 0.8", "20:25:44 rank=1 step 341 loss 0.8"]
+    assert "220" not in diagnosed(tmp_path, "\n".join(lines) + "\n").summary
