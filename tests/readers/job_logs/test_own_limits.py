@@ -41,3 +41,17 @@ def test_a_warning_of_another_rank_hides_no_reason(tmp_path: Path) -> None:
     warned = "[heat 1] ERROR no data from sensor 4 within 2 s, using last value\n"
     said = diagnosed(tmp_path, f"{warned}[heat 3] FATAL negative density in cell 12\n{ABORT}")
     assert [ranks for _, ranks in named(said)] == [[3]], said.summary
+
+
+def test_the_deadline_of_a_step_is_a_wait_too(tmp_path: Path) -> None:
+    """Rank 0 ends the job; rank 3 is a generation ahead of all others by what it printed."""
+    lines = [
+        f"20:26:5{n % 10} [{r}] generation {200 + n}: sending 24 values, tag {300 + n}"
+        for n in range(13)
+        for r in range(4)
+    ]
+    lines.append("20:26:59 [3] generation 213: sending 24 values, tag 313")
+    lines.append("20:27:10 [0] ERROR generation 212 took more than 12 s, aborting the job")
+    abort = ABORT.replace("rank 3", "rank 0").replace(",3]", ",0]")
+    said = diagnosed(tmp_path, "\n".join(lines) + "\n" + abort)
+    assert all(ranks != [0] for _, ranks in named(said)), said.summary
