@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ...model.log_ends import SENT
-from ...model.log_facts import Ended
+from ...model.log_facts import Ended, PythonError
 from ..confidence import Ground, sure
 from ..findings import Finding
 from ..findings.log_remaining import LogRemaining, Undecided
@@ -22,6 +22,8 @@ from .scene import Scene, ranks_named
 _ABORT = -6
 _ONE_MOMENT_S = 1.0
 _CLEARLY_S = 10.0  # between two ends by the clocks of two launchers
+# What torchrun raises where another one has closed the rendezvous
+_CAME_LATE = frozenset({"RendezvousClosedError", "RendezvousGracefulExitError"})
 _NAMES = {"torchelastic": "torchrun", "slurm": "srun"}
 
 
@@ -29,6 +31,8 @@ def by_the_launcher(scene: Scene, why: LogRemaining) -> First | None:
     """Who failed first as torchrun or srun saw it; all that failed alike at that moment."""
     if why.reason is not Undecided.ABORTS_ONLY or scene.source != "log":
         return None
+    if any(f.error in _CAME_LATE for f in scene.of(PythonError)):
+        return None  # the task was such a launcher, and the job had ended before
     for launcher, name in _NAMES.items():
         ends = [f for f in scene.of(Ended) if f.by == launcher and f.code]
         named = [f for f in ends if f.rank >= 0 and f.code not in SENT]
