@@ -12,9 +12,7 @@ from ...text.late import late
 from .prefix import Said
 
 # Not before a time: "rank=220:25:40" is rank 2, into whose line another's at 20:25:40 was written
-_BY = late(
-    r"(?<![A-Za-z_])(?:rank|thread|process|proc)[ _=:#]{0,2}(\d{1,6})\b(?!:\d\d:\d\d)", re.I
-)
+_BY = late(r"(?<![A-Za-z_])(?:rank|thread|process|proc)[ _=:#]{0,2}(\d{1,6})\b(?!:\d\d:\d\d)", re.I)
 _STEP = late(r"\b(?:step|iter(?:ation)?|batch)[ _=:#]{0,2}(\d{1,9})\b(?! ?%)", re.I)
 # Words on a rank or a step that is not the speaker's, or not reached
 _OTHER = late(r"\b(?:from|to|wait\w*|resum\w*|local|error|fail\w*|time ?out|no progress)\b", re.I)
