@@ -1,7 +1,9 @@
 """Ranks that left an operation by an exception, which the program caught, while all others wait in it: they
 had entered it, and it lacks them all the same.
 
-A time-out is such an exception, too. So that holds only where no other member is missing.
+A time-out is such an exception, too. So that holds only where no other member is missing. Nor has a rank
+caught it that made no further call before its job was over: it may have been the end of it, as of a connection to
+one that had ended.
 """
 
 from __future__ import annotations
@@ -11,16 +13,9 @@ from collections.abc import Iterable
 from ..confidence import Ground, sure
 from ..findings import Finding, NeverReached
 from .facts import nodes_of, op_of, sample_of, waiters_of, where_of
-from .keys import Key
 from .order import Link, link_clue
 from .scene import Scene
-from .waits import Instance, WaitGraph
-
-
-def failed_in(scene: Scene, rank: int, key: Key) -> bool:
-    """Whether the rank's own record of an operation ends in an exception."""
-    own = scene.find(rank, key)
-    return own is not None and own.failed
+from .waits import Instance, WaitGraph, failed_in
 
 
 def left(scene: Scene, graph: WaitGraph, ranks: Iterable[int]) -> Finding | None:

@@ -17,9 +17,8 @@ from ..findings import Against, Clue, Finding, Usual, Why
 from .facts import in_op, nodes_of, place, sample_of, waited_s, waiters_of, where_of
 from .key_setters import STORE_WAIT, setter
 from .keys import Collectives
-from .left_by_error import failed_in
 from .scene import Scene
-from .waits import Instance
+from .waits import Instance, failed_in
 
 _AS_LONG = 0.8  # of the present wait
 _LONGER = 1.3  # than usual: no doubt is left then, with a margin over 1 / _AS_LONG

@@ -88,10 +88,18 @@ def _find_missing(scene: Scene, instance: Instance) -> None:
             (instance.absent if rank in held else instance.unknown).append(rank)
         elif not scene.passed(rank, key):
             instance.absent.append(rank)
-        elif (own := scene.find(rank, key)) is not None and own.failed:
+        elif failed_in(scene, rank, key):
             raised.append(rank)
     if not instance.absent and not instance.unknown:
         instance.absent = raised  # by an exception, while all others are in it
+
+
+def failed_in(scene: Scene, rank: int, key: Key) -> bool:
+    """Whether the rank's own record of an operation ends in an exception, which it outlived."""
+    own = scene.find(rank, key)
+    if own is None or not own.failed:
+        return False
+    return not scene.evidence.kept or scene.ops[rank].operations[-1] is not own
 
 
 def _setter_of_all(scene: Scene, instance: Instance) -> list[int]:

@@ -44,3 +44,17 @@ def test_a_time_out_accuses_nobody_while_another_rank_has_not_come() -> None:
     """Rank 2 gave up first; rank 3 never came."""
     found = causes(diagnose_ops(job(others=3)))
     assert [c.ranks for c in found] == [[3]] and "never reached" in found[0].summary
+
+
+def test_the_last_call_of_a_job_that_is_over_may_have_failed_for_another_ones_end() -> None:
+    """As a connection is lost to a rank that was aborted."""
+    over = job()
+    over.kept = True
+    found = causes(diagnose_ops(over))
+    assert not any("by an exception" in cause.summary for cause in found)
+    over = job(entered(PAIR, 35, "broadcast", root=2, site=STEP))
+    over.kept = True
+    found = causes(diagnose_ops(over))
+    assert [c.ranks for c in found] == [[2]] and "by an exception that was caught" in found[
+        0
+    ].summary
