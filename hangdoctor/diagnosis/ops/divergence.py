@@ -269,14 +269,23 @@ def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
 
 
 def _begins_again(mine: History, i: int) -> bool:
-    """Whether a call repeats the first of the run of calls at its line, and not the last: as the gradients of all
-    parameters, one after the other. Then the next round of these has begun, without what comes between.
+    """Whether a call repeats the first of the run of calls at its line, and not the last, and the run before
+    was as long: as the gradients of all parameters, one after the other. Then the next round of these has
+    begun, without what comes between.
     """
-    first = i
-    while first > 0 and mine.operations[i].site and _same(mine, i, mine, first - 1, sites=True):
-        first -= 1
+    first = _run_begins(mine, i, i) if mine.operations[i].site else i
     shapes = [op.shapes for op in mine.operations[first : i + 1]]
-    return len(shapes) > _IN_A_ROW and shapes[-1] == shapes[0] != shapes[-2] and bool(shapes[-1])
+    if len(shapes) <= _IN_A_ROW or not shapes[-1] or not shapes[-1] == shapes[0] != shapes[-2]:
+        return False
+    last = next((k for k in range(first - 1, -1, -1) if _same(mine, i, mine, k, sites=True)), -1)
+    return last >= 0 and last + 1 - _run_begins(mine, i, last + 1) == i - first
+
+
+def _run_begins(mine: History, i: int, end: int) -> int:
+    """Where the calls alike `i` begin that end before record `end`."""
+    while end > 0 and _same(mine, i, mine, end - 1, sites=True):
+        end -= 1
+    return end
 
 
 def _left_out_several(mine: History, i: int, theirs: History, j: int) -> bool:
