@@ -60,11 +60,17 @@ def section() -> Iterator[str]:
         (of, "2026-11-27", [Asked(*one) for one in sets]) for of, sets in BY_RANK.items()
     )
     yield ""
+    yield from _of_logs()
+    yield from _of_jobs()
+
+
+def _of_logs() -> Iterator[str]:
+    """Where the public and the whole logs are from, and what they show."""
     yield "Public logs are posts on issue trackers and forums, often cut, with the cause that their thread found or that the"
     yield "text shows, 24 to 40 a set from about 30 sources, other posts every time; some are files that public repositories"
     yield "keep, without a thread, and from how many of these is not sure. They were gathered without the tool; the last ones"
     yield "were judged by somebody who did not know its source."
-    yield "Of the last five sets 12 of 131 exact answers have the reason only in the lines of the log that are shown beside the"
+    yield "In five of the sets 12 of 131 exact answers had the reason only in the lines of the log that are shown beside the"
     yield "sentence, which the tool does from then on."
     yield 'Some logs alone do not hold the cause for anyone: they are in the column of "could not tell".'
     yield ""
@@ -81,6 +87,10 @@ def section() -> Iterator[str]:
     yield "jobs below, without their boxes. Nowhere else does the tool name a rank so often that only suffered: of the last three sets"
     yield "in three, none and one of 20."
     yield ""
+
+
+def _of_jobs() -> Iterator[str]:
+    """How the jobs were run, and who judged the answers."""
     yield "Jobs that ended by themselves: nine sets of 20 under `hangdoctor run`, half of them hangs that a time-out ended, half crashes,"
     yield "exits and losses of a process, some that went well and some that were cancelled. Of a job that went well no box is kept, so"
     yield "that there is no verdict: those are left out of the row of boxes. The second set's boxes were asked a second time, since the"

@@ -152,8 +152,8 @@ def _credible(case: Case, draft: Draft, by_ops: list[Finding]) -> list[Finding]:
 
 def _waiting_beyond_records(case: Case) -> set[int]:
     """Ranks that wait, by their stacks, in a collective of which torch's recorder knows nothing, as for a
-    key of the store or in Ray's report. One that the black box shows, as of a group of gloo's beside
-    NCCL, is a call that the others have not made.
+    key of the store or in Ray's report. One that the black box shows, as of a group of gloo's
+    beside NCCL, is a call that the others have not made.
     """
     if not by_recorder(case):
         return set()

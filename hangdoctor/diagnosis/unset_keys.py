@@ -50,7 +50,7 @@ def find(case: Case, waiting: Sequence[RankView]) -> list[Finding]:
 
 
 def _left_over(case: Case, few: list[RankView], last: RankView) -> list[Finding]:
-    """All but one rank wait for one key: of those that are seen only that one can have been to set it."""
+    """All but one rank wait for one key: of those that are seen, only that one was to set it."""
     keys = {_asked(view)[0] for view in few}
     if len(keys) != 1 or not (key := keys.pop()) or not last.place.communicates:
         return []

@@ -258,8 +258,8 @@ def _has_stacks(sample: ProcessSample) -> bool:
 
 
 def _last_with_stacks(samples: Sequence[ProcessSample], pid: int) -> ProcessSample | None:
-    """The last sample with a stack of the main thread, as of a busy one may be lost; else with any; the
-    last of all where none has one.
+    """The last sample with a stack of the main thread, since that of a busy one may be lost; else
+    with any; the last of all where none has one.
     """
     of_main = [s for s in samples if any(t.tid == pid and t.frames for t in s.threads)]
     if of_main:

@@ -1,8 +1,8 @@
-"""NCCL's blocking wait (TORCH_NCCL_BLOCKING_WAIT=1), in which no watchdog tells torch's recorder that an
-operation has completed: all of them look pending to the end.
+"""NCCL's blocking wait (TORCH_NCCL_BLOCKING_WAIT=1), in which no watchdog tells torch's recorder
+that an operation has completed: all of them look pending to the end.
 
-The host knows: it comes back from no call before. So what was begun before the last one is done. Of calls
-with a handle that is an assumption: they are waited for later.
+The host returns from a call only once it has completed, so all that was begun before the last one is
+done. Of calls with a handle that is an assumption: they are waited for later.
 """
 
 from __future__ import annotations

@@ -263,9 +263,9 @@ def _merge_batches(entries: list[Entry], only_active: bool = False) -> list[Entr
     """One record for each collective, one for each send and recv.
 
     A batch (coalesced operations) has one number and one record for each part, which never learn
-    that they have started or ended, and one at its end, which does. NCCL marks that of sends and receives as a
-    collective's; it has the number of the parts before it. Of what is pending alone (`only_active`) the parts of
-    finished batches are there, without their end.
+    that they have started or ended, and one at its end, which does. NCCL marks that of sends and
+    receives as a collective's; it has the number of the parts before it. In a dump of what is
+    pending alone (`only_active`) the parts of finished batches are there, without their end.
     """
     batches: dict[_Batch, list[Entry]] = {}
     last: dict[str, Entry] = {}  # of each group
@@ -293,8 +293,8 @@ def _merge_batches(entries: list[Entry], only_active: bool = False) -> list[Entr
 
 
 def _without_finished(batches: dict[_Batch, list[Entry]]) -> dict[_Batch, list[Entry]]:
-    """Without sends and receives that have no end, where others have one, or where they are too many
-    to be each its own.
+    """Without sends and receives that have no end, where others have one, or where there are too
+    many for each to be an operation of its own.
     """
     without = [key for key, batch in batches.items() if key[1] and not batch[-1].coalesced]
     in_batches = any(key[1] and batch[-1].coalesced for key, batch in batches.items())

@@ -50,8 +50,8 @@ def origin(lines: Sequence[str], number: int) -> str:
 
 def begun(lines: Sequence[str], number: int) -> str:
     """The one send or receive, as its line makes it, whose handle line `number` (from 1) waits for:
-    ``dist.isend(block, to)``. "" where there are several, and where a variable that says the peer may have
-    been given another value since.
+    ``dist.isend(block, to)``. "" where there are several, and where a variable that says the peer
+    may have been given another value since.
     """
     if not 0 < number <= len(lines) or not _WAITS.search(lines[number - 1]):
         return ""
@@ -96,8 +96,8 @@ def _only_planned(batch: ast.Call, function: ast.AST) -> ast.Call | None:
 
 
 def _are_still_so(names: set[str], begun: int, function: ast.AST, line: int) -> bool:
-    """Whether variables say at a line what they said at an earlier one: each is given once, and that of a
-    loop is looked at within it.
+    """Whether variables say at a line what they said at an earlier one: each is given once, and that
+    of a loop is looked at within it.
     """
     for name in names:
         given = [node for node in ast.walk(function) if _gives(node, name)]

@@ -72,8 +72,8 @@ def ask(ranks: Sequence[tuple[RankCapture, Path]], first: bool) -> list[str]:
 
 
 def _needed(ranks: Sequence[RankCapture], first: bool) -> bool:
-    """Whether one is in a communication of which its box knows nothing, or no box shows any wait. With
-    NCCL a rank goes on while its device waits, and its box knows nothing of that.
+    """Whether one is in a communication of which its box knows nothing, or no box shows any wait.
+    With NCCL a rank goes on while its device waits, and its box knows nothing of that.
     """
     silent = [rank for rank in ranks if not _waits_by_box(rank, first)]
     if len(silent) == len(ranks):

@@ -19,9 +19,10 @@ from .unnamed_stories import EndedItself, UnnamedElsewhere
 
 
 class NeverReached(Struct, frozen=True):
-    """Alive and not in the operation `op` that others wait in; None where no rank waits. `instead`: the
-    other one in which its stack shows it, where the records know nothing of that. `raised`: it had entered
-    it, and left it by an exception that the program caught.
+    """Alive and not in the operation `op` that others wait in; None where no rank waits.
+
+    `instead`: the other operation that it is in. `raised`: it had entered `op`, and left it by an
+    exception that the program caught.
     """
 
     op: Op | None

@@ -157,8 +157,8 @@ class _Court:
         return self._shared_by_its_group(d) or self._made_in_own_group(mine, theirs, d)
 
     def _is_no_call_for_both(self, d: Divergence) -> bool:
-        """Whether one of the two collectives at which they part is of a group of its maker's, and the other
-        rank has none, or several, in which it would be due: of those drawn for a round.
+        """Whether one of the two collectives at which they part is of a group of its maker's, and
+        the other rank has none, or several, in which it would be due: of those drawn for a round.
         """
         if d.before_records or d.how not in (*_BY_CALLS, "swapped"):
             return False

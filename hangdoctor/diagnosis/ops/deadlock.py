@@ -73,8 +73,8 @@ def deadlock_findings(scene: Scene, graph: WaitGraph, ranks: list[int]) -> list[
 def _also_missing(
     scene: Scene, graph: WaitGraph, found: dict[int, Divergence]
 ) -> dict[int, Divergence]:
-    """Further ranks that have not come to what one of `found` skipped, and are in the very collective in which
-    that one is: they skipped it, too, whatever their earlier calls were.
+    """Further ranks that have not come to what one of `found` skipped, and are in the very
+    collective in which that one is: they skipped it, too, whatever their earlier calls were.
     """
     further: dict[int, Divergence] = {}
     for rank, d in found.items():
@@ -108,7 +108,7 @@ def _even_sides(
         return None  # so are they of one to which ranks beside the ring have come
     members = {tuple(scene.groups.members(scene.frontier(r).active[0].group, r)) for r in ranks}
     if len(members) == 1:
-        return None  # they do not cross: nobody stands between two groups
+        return None  # all wait in one group: no rank stands between two
     cycle, everyone = shortest_cycle(graph, ranks), sorted(ranks)
     return Finding(
         kind="order",
@@ -218,7 +218,8 @@ def _undecided(scene: Scene, cycle: list[Link]) -> Finding:
     parted = parted_members(scene, ring)
     late = [link.whom for link in cycle if link.instance.key.transfer and link.whom in parted]
     if len(parted) == 2 and len(late) == 1:
-        # Only of this one another rank waits for a transfer: by it, the two ends of that link part as well.
+        # Another rank waits for a transfer of this one alone, so that the two ends of that link
+        # part as well.
         return divergence_finding(scene, {late[0]: parted[late[0]]}, cycle)
     whole = not any(scene.ops[rank].overwritten for rank in ring)
     story = Ring(sides=both_sides(scene, cycle), whole=whole)

@@ -269,9 +269,9 @@ def _how(mine: History, i: int, theirs: History, j: int, sites: bool) -> How:
 
 
 def _begins_again(mine: History, i: int) -> bool:
-    """Whether a call repeats the first of the run of calls at its line, and not the last, and the run before
-    was as long: as the gradients of all parameters, one after the other. Then the next round of these has
-    begun, without what comes between.
+    """Whether a call repeats the first of the run of calls at its line, and not the last, and the
+    run before was as long: as the gradients of all parameters, one after the other. Then the next
+    round of these has begun, without what comes between.
     """
     first = _run_begins(mine, i, i) if mine.operations[i].site else i
     shapes = [op.shapes for op in mine.operations[first : i + 1]]
@@ -299,8 +299,9 @@ def _left_out_several(mine: History, i: int, theirs: History, j: int) -> bool:
 
 
 def _meets_after_transfers(call: Operation, theirs: History, j: int) -> bool:
-    """Whether the other one came to this very collective, which has ended, after sends or receives alone: it is
-    none too many, and these were left out before it, as by a stage that runs fewer micro-batches.
+    """Whether the other one came to this very collective, which has ended, after sends or receives
+    alone: it is none too many, and these were left out before it, as by a stage that runs fewer
+    micro-batches.
     """
     if call.op in P2P_NAMES or call.state != "done":
         return False

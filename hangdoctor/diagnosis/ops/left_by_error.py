@@ -1,9 +1,9 @@
-"""Ranks that left an operation by an exception, which the program caught, while all others wait in it: they
-had entered it, and it lacks them all the same.
+"""Ranks that left an operation by an exception, which the program caught, while all others wait
+in it: they had entered it, and it lacks them all the same.
 
-A time-out is such an exception, too. So that holds only where no other member is missing. Nor has a rank
-caught it that made no further call before its job was over: it may have been the end of it, as of a connection to
-one that had ended.
+A time-out is such an exception, too, so they are named only where no other member is missing. Of a
+job that is over, a rank that made no further call may have ended by the exception, as by a
+connection to a rank that had ended: that one did not catch it.
 """
 
 from __future__ import annotations

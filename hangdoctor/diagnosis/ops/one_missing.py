@@ -1,8 +1,8 @@
-"""A ring of two collectives, of one of which a single member is missing: it is in the other one, for which
-several of the first are missing.
+"""A ring of two collectives, of one of which a single member is missing: it is in the other one,
+for which several of the first are missing.
 
-Histories may decide nothing, as where each round draws its own groups. Then the one rank is the likelier
-to have left its call out than all others are to have made one too many.
+Histories may decide nothing, as where each round draws its own groups. Then it is likelier that the
+one rank left its call out than that all others made one too many.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def only_one_missing(scene: Scene, cycle: Sequence[Link]) -> Finding | None:
 
 
 def _is_alone(near: Instance, far: Instance) -> bool:
-    """Whether one rank is missing from `near`, and those of `near` are more than one of those missing
-    from `far`, in which that rank waits.
+    """Whether one rank alone is missing from `near` and waits in `far`, from which two or more are
+    missing, all of them in `near`.
     """
     if len(near.absent) != 1 or near.unknown or far.unknown:
         return False

@@ -61,15 +61,11 @@ class _Rare:
     """Calls that come now and then beside a rhythm, by all records."""
 
     def __init__(self, history: History) -> None:
-        every = zip(history.tokens, history.operations, strict=True)
-        kept = [(i, (token, o.site)) for i, (token, o) in enumerate(every) if o.op not in STORE]
-        without = {token for _, (token, site) in kept if not site}
-        kept = [(i, (t, "" if t in without else site)) for i, (t, site) in kept]
-        self._records = [i for i, _ in kept]
+        self._records, calls = _calls(history, len(history.operations))
         self._places: dict[Call, list[int]] = {}
-        for place, (_, call) in enumerate(kept):
+        for place, call in enumerate(calls):
             self._places.setdefault(call, []).append(place)
-        self._call_at = dict(kept)
+        self._call_at = dict(zip(self._records, calls, strict=True))
 
     def may_come(self, record: int) -> bool:
         """Whether the same call was made before, and comes no sooner than it ever did."""
@@ -93,13 +89,13 @@ class _Rare:
         return None
 
 
-def _calls(history: History) -> tuple[list[int], list[Call]]:
+def _calls(history: History, most: int = _LOOKED_AT) -> tuple[list[int], list[Call]]:
     """(places of the latest records, what was called there), without the store's.
 
-    torch's recorder has no lines, and a stack shows that of the last call alone: then no call of its kind
-    has one here.
+    torch's recorder has no lines, and a stack shows that of the last call alone: then no call of
+    its kind has one here.
     """
-    kept = [i for i, o in enumerate(history.operations) if o.op not in STORE][-_LOOKED_AT:]
+    kept = [i for i, o in enumerate(history.operations) if o.op not in STORE][-most:]
     calls = [(history.tokens[i], history.operations[i].site) for i in kept]
     without = {token for token, site in calls if not site}
     return kept, [(token, "" if token in without else site) for token, site in calls]

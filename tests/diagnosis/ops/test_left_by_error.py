@@ -40,7 +40,7 @@ def test_so_is_one_that_waits_for_nothing() -> None:
     assert "left all_gather_object #3 (vocab.py:29) by an exception" in found[0].summary
 
 
-def test_a_time_out_accuses_nobody_while_another_rank_has_not_come() -> None:
+def test_a_time_out_accuses_no_rank_while_another_has_not_come() -> None:
     """Rank 2 gave up first; rank 3 never came."""
     found = causes(diagnose_ops(job(others=3)))
     assert [c.ranks for c in found] == [[3]] and "never reached" in found[0].summary
@@ -55,6 +55,5 @@ def test_the_last_call_of_a_job_that_is_over_may_have_failed_for_another_ones_en
     over = job(entered(PAIR, 35, "broadcast", root=2, site=STEP))
     over.kept = True
     found = causes(diagnose_ops(over))
-    assert [c.ranks for c in found] == [[2]] and "by an exception that was caught" in found[
-        0
-    ].summary
+    assert [c.ranks for c in found] == [[2]]
+    assert "by an exception that was caught" in found[0].summary

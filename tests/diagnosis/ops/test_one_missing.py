@@ -1,4 +1,4 @@
-"""Rings of which the histories show no wrong call, or show it of two: who is the likelier one."""
+"""Rings of which the histories show no wrong call, or show it of two: which one is likelier."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ ROUNDS = ((2, 3, 4), (1, 3, 4), (1, 2, 4), (1, 3, 4))
 
 
 def drawn(last: dict[int, bool]) -> Job:
-    """Rounds of federated averaging: the server and the clients that were drawn reduce in a group of their
-    own, then all take the weights. `last`: who is in the last round's reduction.
+    """Rounds of federated averaging: the server and the clients that were drawn reduce in a group of
+    their own, then all take the weights. `last`: which ranks are in the last round's reduction.
     """
     job = Job(5)
     for clients in sorted(set(ROUNDS)):
@@ -30,7 +30,7 @@ def drawn(last: dict[int, bool]) -> Job:
 
 
 def test_of_groups_drawn_for_a_round_who_is_not_in_one_has_left_nothing_out() -> None:
-    """Rank 4 left its round: rank 1, which was not drawn for the first, did nothing else than the others."""
+    """Rank 4 left its round; rank 1, which was not drawn for the first, did what the others did."""
     cause = only_cause(diagnose_ops(drawn({0: True, 1: True, 3: True}).run()))
     assert (cause.kind, cause.ranks) == ("order", [4])
     assert "Rank 4 skipped all_reduce #2" in cause.summary
@@ -62,7 +62,7 @@ def test_where_no_history_decides_the_one_rank_is_named() -> None:
 
 
 def first_round(elsewhere: set[int]) -> Job:
-    """Nobody has a past: three or four members reduce in their group, the rest is in that of all."""
+    """No rank has a past: three or four members reduce in their group, the rest is in that of all."""
     job = Job(5)
     job.group("drawn", [0, 1, 3, 4])
     for rank in range(5):
@@ -84,7 +84,7 @@ def test_without_a_past_two_and_two_name_none_alone() -> None:
 
 
 def two_replicas(micro_batches: dict[int, int]) -> Job:
-    """Two stages of two replicas: ranks 0 and 1 pass on to 2 and 3; each stage reduces in its own group."""
+    """Two stages of two replicas: ranks 0, 1 pass on to 2, 3; each stage reduces in its own group."""
     job = Job(4)
     job.group("first", [0, 1])
     job.group("last", [2, 3])
