@@ -303,7 +303,8 @@ def _meets_after_transfers(call: Operation, theirs: History, j: int) -> bool:
     alone: it is none too many, and these were left out before it, as by a stage that runs fewer
     micro-batches.
     """
-    if call.op in P2P_NAMES or call.state != "done":
+    left_out = theirs.operations[j].op in P2P_NAMES
+    if call.op in P2P_NAMES or call.state != "done" or not left_out:
         return False
     for later in theirs.operations[j:]:
         if later.op not in P2P_NAMES:

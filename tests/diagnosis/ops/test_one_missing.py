@@ -129,3 +129,18 @@ def test_a_run_of_gradients_that_begins_again_is_the_next_round() -> None:
             program.all_reduce("world", shapes=PARAMETERS[0], site="sync (pretrain.py:57)")
     cause = only_cause(diagnose_ops(job.run()))
     assert cause.ranks == [1, 2] and "skipped all_to_all_single #4" in cause.summary
+
+
+def test_a_collective_met_by_another_one_at_its_number_was_not_left_out() -> None:
+    """Rank 3 runs one block more: its gather of that pairs with the first one of the backward."""
+    job = Job(4)
+    for rank in range(4):
+        program = job.rank(rank)
+        for step in range(4):
+            for _ in range(3 if (rank, step) != (3, 3) else 4):
+                program.call("all_gather", site="forward (train.py:45)")
+            for _ in range(3):
+                program.call("all_gather", site="backward (train.py:94)")
+            program.call("reduce_scatter", site="backward (train.py:94)")
+    cause = only_cause(diagnose_ops(job.run()))
+    assert cause.ranks == [3] and "skipped all_gather" not in cause.summary
